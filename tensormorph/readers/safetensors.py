@@ -10,6 +10,8 @@ import os
 import struct
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -251,7 +253,7 @@ def _checkpoint(
     roles = dict.fromkeys(headers, "weights")
     roles.update((name, "stray") for part in parts for name in part.strays)
     roles.update((part.index.file, "index") for part in parts if part.index is not None)
-    objects = _metadata_objects(parts, headers)
+    objects = _metadata_objects(target, parts, headers)
     objects.update(_hf.json_objects(target, pool, frozenset(p.index.file for p in parts if p.index is not None)))
     roles.update((name, "configuration") for name in objects if target.entry(name) is not None)
     problems.extend(_hf.folder_problems(target, frozenset(e.name for e in target.entries if e.name.endswith(SUFFIX))))
@@ -283,18 +285,26 @@ def _tell_fragments(headers: dict[str, Header], problems: list[Problem]) -> None
             "each file is shown by itself, not joined", file=fragments[0]))  # fmt: skip
 
 
-def _metadata_objects(parts: list[Part], headers: dict[str, Header]) -> dict[str, StoredObject]:
+def _metadata_objects(target: Target, parts: list[Part], headers: dict[str, Header]) -> dict[str, StoredObject]:
+    """Return what headers and indexes say beside tensors; headers that say the same are told once."""
     out: dict[str, StoredObject] = {}
-    for name, header in headers.items():
-        if header.metadata:
-            key = "__metadata__" if len(headers) == 1 else f"__metadata__ [{name}]"
-            keys = listing([str(k) for k in header.metadata])
-            out[key] = StoredObject(key, "metadata", keys, header.data_start - 8, name, 8, lambda h=header: h.metadata)  # type: ignore[misc]
+    told = [(name, header) for name, header in headers.items() if header.metadata]
+    alike = len(told) > 1 and all(header.metadata == told[0][1].metadata for _, header in told)
+    for name, header in told[:1] if alike else told:
+        key = "__metadata__" if alike or len(headers) == 1 else f"__metadata__ [{name}]"
+        summary = listing([str(k) for k in header.metadata]) + (f", alike in {count(len(told))} files" if alike else "")
+        out[key] = StoredObject(
+            key, "metadata", summary, header.data_start - 8, name, 8, partial(dict, header.metadata)
+        )
     for part in parts:
         if part.index is not None and part.index.metadata:
             key = f"metadata [{part.index.file}]"
             keys = listing([str(k) for k in part.index.metadata]) if isinstance(part.index.metadata, dict) else "JSON"
-            out[key] = StoredObject(key, "metadata", keys, 0, part.index.file, 0, lambda i=part.index: i.metadata)  # type: ignore[misc]
+            entry = target.entry(part.index.file)
+            n_bytes = entry.n_bytes if entry is not None else 0
+            out[key] = StoredObject(
+                key, "metadata", keys, n_bytes, part.index.file, 0, partial(copy, part.index.metadata)
+            )
     return out
 
 
