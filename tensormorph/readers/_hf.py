@@ -10,7 +10,7 @@ from tensormorph.model import STATES, Facts, FileInfo, State, StateFact, StoredO
 from tensormorph.readers._bytes import ByteSource, FilePool
 from tensormorph.readers._json import JsonObject, plain_json, strict_json
 from tensormorph.readers._target import Target
-from tensormorph.text import listing, printable, size
+from tensormorph.text import listing, plural, printable, size
 
 JSON_BYTES = 16 << 20
 """JSON files beside the weights above this size are listed, not offered as objects."""
@@ -127,7 +127,7 @@ def facts(
             )
         else:
             states[state] = StateFact("no", "no file of that kind lies beside the weights")
-    states["weights"] = StateFact("yes" if n_tensors else "no", f"{n_tensors:,} tensors in safetensors files")
+    states["weights"] = StateFact("yes" if n_tensors else "no", f"{plural(n_tensors, 'tensor')} in safetensors files")
     if config is not None:
         states["config"] = StateFact("yes", "config.json")
     step = trainer.get("global_step") if trainer is not None else None

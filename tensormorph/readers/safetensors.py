@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from functools import partial
 from typing import Any
@@ -179,6 +178,8 @@ def _headers(
             except TensormorphError as error:
                 _keep(failures, name, error)
         return headers, failures
+    from concurrent.futures import Future, ThreadPoolExecutor  # a small set needs no pool, and starts sooner without
+
     executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="headers")
     try:
         ahead: list[Future[tuple[ByteSource, bytes | bytearray]]] = [executor.submit(fetch, name) for name in names]
