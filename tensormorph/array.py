@@ -159,7 +159,7 @@ def parse_index(text: str) -> tuple[Any, ...]:
     keys: list[Any] = []
     for part in body.rstrip(",").split(","):
         part = part.strip()
-        fields = [f.strip().replace("_", "") for f in part.split(":")]
+        fields = [f.strip() for f in part.split(":")]
         try:
             if part == "...":
                 keys.append(Ellipsis)
