@@ -4,29 +4,71 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensormorph.columns import TensorKey
 from tensormorph.errors import Problem, TensormorphError
+from tensormorph.fragments import Ints
 from tensormorph.model import UnreadableTensor
 from tensormorph.readers._bytes import ByteSource, FilePool
-from tensormorph.readers._header import Header
 from tensormorph.readers._index import ShardIndex, absent_file_problem, read_index, total_problems
 from tensormorph.readers._process import Report
 from tensormorph.readers._target import Target, natural
-from tensormorph.readers._whole import StoredFile
 from tensormorph.text import count, listing, plural, printable
 
-SUFFIX = ".safetensors"
-INDEX_NAME = re.compile(r"(.+)\.safetensors\.index(\.[\w-]+)?\.json")
-SHARD_NAME = re.compile(r"(.+)-(\d{5,})-of-(\d{5,})((?:\.[\w-]+)?)\.safetensors")
+# Source: transformers, `from_pretrained`: the default file names, before variants and adapters.
+_FIRST = ("model", "pytorch_model")
+
+
+@dataclass(frozen=True, slots=True)
+class SetKind:
+    """How a format names the files of a set: by suffix, by number, and the index that lists them."""
+
+    suffixes: tuple[str, ...]
+    index: re.Pattern[str]
+    shard: re.Pattern[str]
+
+    def holds(self, name: str) -> bool:
+        """Whether a name has a suffix of the format."""
+        return name.endswith(self.suffixes)
+
+    def stem(self, name: str) -> str:
+        """Return a file name without its suffix."""
+        return next((name.removesuffix(s) for s in self.suffixes if name.endswith(s)), name)
+
+
+SAFETENSORS = SetKind(
+    (".safetensors",),
+    re.compile(r"(.+)\.safetensors\.index(\.[\w-]+)?\.json"),
+    re.compile(r"(.+)-(\d{5,})-of-(\d{5,})((?:\.[\w-]+)?)\.safetensors"),
+)
+TORCH = SetKind(
+    (".bin", ".pt", ".pth", ".ckpt"),
+    re.compile(r"(.+)\.bin\.index(\.[\w-]+)?\.json"),
+    re.compile(r"(.+)-(\d{5,})-of-(\d{5,})((?:\.[\w-]+)?)\.(?:bin|pt|pth)"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What one file of a set holds: stored names, with bytes and elements of each, and names that are broken in it.
+
+    `packed` tells that integers may hold several parameters an element.
+    """
+
+    names: Sequence[str]
+    n_bytes: Sequence[int] | Ints
+    n_elements: Sequence[int] | Ints
+    lost: frozenset[str] = frozenset()
+    packed: bool = False
 
 
 @dataclass(slots=True)
 class Part:
     """One model in the folder: its files, and the index that lists them."""
 
+    kind: SetKind
     name: str
     files: list[str]
     index: ShardIndex | None = None
@@ -35,15 +77,15 @@ class Part:
 
 
 def model_parts(
-    target: Target, indexes: list[str], misnamed: list[str], pool: FilePool, problems: list[Problem], report: Report
-) -> list[Part]:
-    """Return the models of a folder, the one that loaders take first standing first."""
-    tell_misnamed(misnamed, problems)
-    left = [n for n in target.names if n.endswith(SUFFIX)] + misnamed
+    kind: SetKind, target: Target, indexes: list[str], names: list[str], pool: FilePool, problems: list[Problem],
+    report: Report,
+) -> list[Part]:  # fmt: skip
+    """Return the models that `names` make up, the one that loaders take first standing first."""
+    left = names
     parts: list[Part] = []
     for name in indexes:
         try:
-            part = indexed_part(target, name, pool, report)
+            part = indexed_part(kind, target, name, pool, report)
         except TensormorphError as error:
             told = f"The index {printable(name)} is not used ({error}); the files are read without it"
             problems.append(Problem("bad-index", "error", told, file=name))
@@ -53,12 +95,12 @@ def model_parts(
         left = [n for n in left if n not in listed]
     sets: dict[tuple[str, str], Part] = {}
     for name in left:
-        shard = SHARD_NAME.fullmatch(name)
+        shard = kind.shard.fullmatch(name)
         if shard is None:
-            sets[name, ""] = Part(name.removesuffix(SUFFIX), [name])
+            sets[name, ""] = Part(kind, kind.stem(name), [name])
             continue
         key = (shard[1] + shard[4], shard[3])
-        part = sets.setdefault(key, Part(shard[1] + shard[4], [], total=min(int(shard[3]), 1 << 20)))
+        part = sets.setdefault(key, Part(kind, shard[1] + shard[4], [], total=min(int(shard[3]), 1 << 20)))
         part.files.append(name)
     if len(parts) == 1:
         # One index speaks for the folder: what it does not name is a stray, but for variants and other models.
@@ -66,10 +108,10 @@ def model_parts(
             if same_set(parts[0], part):
                 parts[0].strays.extend(part.files)
                 del sets[key]
-    parts.extend(sorted(sets.values(), key=lambda p: (p.name != "model", natural(p.name))))
-    names = Counter(p.name for p in parts)
+    parts.extend(sorted(sets.values(), key=lambda p: (p.name not in _FIRST, natural(p.name))))
+    named = Counter(p.name for p in parts)
     for part in parts:
-        if names[part.name] > 1:
+        if named[part.name] > 1:
             part.name = part.index.file if part.index is not None else part.files[0]
     return parts
 
@@ -80,26 +122,28 @@ def same_set(indexed: Part, other: Part) -> bool:
     `model.fp16.safetensors` or `adapter_model.safetensors` beside `model.safetensors.index.json` are other models.
     """
     assert indexed.index is not None
-    stems = {_stem(name) for name in indexed.index.files} | {indexed.name}
-    return other.total is not None or other.name in stems or _stem(other.files[0]) in stems
+    stems = {_stem(indexed.kind, name) for name in indexed.index.files} | {indexed.name}
+    return other.total is not None or other.name in stems or _stem(other.kind, other.files[0]) in stems
 
 
-def _stem(name: str) -> str:
+def _stem(kind: SetKind, name: str) -> str:
     """Return a file name without suffix and without the number at its end."""
-    return re.sub(r"[-_.]?\d+$", "", SHARD_NAME.sub(r"\1", name).removesuffix(SUFFIX))
+    return re.sub(r"[-_.]?\d+$", "", kind.stem(kind.shard.sub(r"\1", name)))
 
 
-def tell_misnamed(names: Iterable[str], problems: list[Problem]) -> None:
-    told = "holds safetensors, whatever its name says; it is opened as such"
+def tell_misnamed(names: Iterable[str], holds: str, problems: list[Problem]) -> None:
+    """Tell of files whose content is of a format that their names do not promise."""
+    told = f"holds {holds}, whatever its name says; it is opened as such"
     problems.extend(Problem("wrong-extension", "warning", f"{printable(name)} {told}", file=name) for name in names)
 
 
-def indexed_part(target: Target, name: str, pool: FilePool, report: Report) -> Part:
+def indexed_part(kind: SetKind, target: Target, name: str, pool: FilePool, report: Report) -> Part:
+    """Return the part that an index describes. Raises as `read_index`."""
     path = target.resolve(name)
     index = read_index(ByteSource(pool, path, name, 0, pool.identity(path).n_bytes), report)
-    found = INDEX_NAME.fullmatch(name)
+    found = kind.index.fullmatch(name)
     stem = (found[1] + (found[2] or "")) if found else name
-    return Part(stem, [n for n in index.files if _usable(target, n) is None], index)
+    return Part(kind, stem, [n for n in index.files if _usable(target, n) is None], index)
 
 
 def _usable(target: Target, name: str) -> TensormorphError | None:
@@ -111,37 +155,40 @@ def _usable(target: Target, name: str) -> TensormorphError | None:
     return None
 
 
-def stored_files(
+def owned_names(
     target: Target,
     part: Part,
     label: str,
-    headers: dict[str, Header],
-    failures: dict[str, TensormorphError],
+    contents: Mapping[str, Contents],
+    failures: Mapping[str, TensormorphError],
     problems: list[Problem],
     lost: dict[str, UnreadableTensor],
-) -> list[StoredFile]:
-    """Return the files of a part with who owns which name, and tell where index and headers disagree."""
-    names = [n for n in dict.fromkeys([*part.files, *part.strays]) if n in headers]
+) -> dict[str, dict[str, str]]:
+    """Return for each readable file of a part the names that another file owns, as name -> owner.
+
+    Tells where index and files disagree; names of the index that nothing holds go into `lost`.
+    """
+    names = [n for n in dict.fromkeys([*part.files, *part.strays]) if n in contents]
     holders: dict[str, list[str]] = {}
     if len(names) > 1 or part.index is not None:
         for name in names:
-            for tensor in dict.fromkeys(headers[name].names):
+            for tensor in dict.fromkeys(contents[name].names):
                 holders.setdefault(tensor, []).append(name)
     weight_map = part.index.weight_map if part.index is not None else {}
     owner = {t: weight_map[t] if weight_map.get(t) in found else found[0] for t, found in holders.items()}
-    files: list[StoredFile] = []
+    yields_to: dict[str, dict[str, str]] = {}
     for name in names:
-        yields = {t: owner[t] for t in headers[name].names if len(holders.get(t, ())) > 1 and owner[t] != name}
+        yields = {t: owner[t] for t in contents[name].names if len(holders.get(t, ())) > 1 and owner[t] != name}
         if yields:
             problems.append(Problem("duplicate-tensor", "warning",
                 f"{printable(name)} holds {plural(len(yields), 'tensor')} that {listing(sorted(set(yields.values())))} "
                 f"holds too ({listing(list(yields))}); "
                 + ("the index's choice keeps the name" if part.index is not None else "the first keeps the name")
                 + ", the other is shown with its file", file=name))  # fmt: skip
-        files.append(StoredFile(name, target.resolve(name), label, headers[name], yields))
+        yields_to[name] = yields
     if part.index is not None:
-        _compare_index(target, part, part.index, label, headers, failures, holders, problems, lost)
-    return files
+        _compare_index(target, part, part.index, label, contents, failures, holders, problems, lost)
+    return yields_to
 
 
 def _compare_index(
@@ -149,8 +196,8 @@ def _compare_index(
     part: Part,
     index: ShardIndex,
     label: str,
-    headers: dict[str, Header],
-    failures: dict[str, TensormorphError],
+    contents: Mapping[str, Contents],
+    failures: Mapping[str, TensormorphError],
     holders: dict[str, list[str]],
     problems: list[Problem],
     lost: dict[str, UnreadableTensor],
@@ -170,9 +217,8 @@ def _compare_index(
                 file=name))  # fmt: skip
         if not gone:
             continue
-        if name in headers:
-            declared = {entry.name for entry in headers[name].lost}
-            gone = [t for t in gone if t not in declared]
+        if name in contents:
+            gone = [t for t in gone if t not in contents[name].lost]
             told = [Problem("index-absent-tensor", "error",
                 f"{printable(t)} is in the index, absent from {printable(name)}", t, name) for t in gone]  # fmt: skip
         else:
@@ -188,19 +234,19 @@ def _compare_index(
         for tensor, problem in zip(gone, told, strict=True):
             unique = f"{label}/{tensor}" if label else tensor
             lost[unique] = UnreadableTensor(unique, TensorKey(label, tensor), None, None, name, (problem,))
-        if name in headers:
+        if name in contents:
             problems.extend(told[:20])
             if len(told) > 20:
                 problems.append(Problem("index-absent-tensor", "error",
                     f"{count(len(told) - 20)} more tensors of the index are absent from {printable(name)}",
                     file=name))  # fmt: skip
-    _unlisted(part, index, headers, holders, problems)
-    if not lost and all(n in headers for n in index.files):
-        rows = [(n, headers[n], i) for n in index.files for i in range(len(headers[n].names))]
-        listed = [(h, i) for n, h, i in rows if index.weight_map.get(h.names[i]) == n]
-        n_bytes = sum(int(h.end[i] - h.begin[i]) for h, i in listed)
-        packed = any(d.startswith(("U", "I")) for h, _ in listed[:1] for d in h.dtypes)
-        problems.extend(total_problems(index, n_bytes, sum(int(h.n_elements[i]) for h, i in listed), packed))
+    _unlisted(part, index, contents, holders, problems)
+    if not lost and all(n in contents for n in index.files):
+        rows = [(n, contents[n], i) for n in index.files for i in range(len(contents[n].names))]
+        listed = [(c, i) for n, c, i in rows if index.weight_map.get(c.names[i]) == n]
+        n_bytes, n_elements = sum(int(c.n_bytes[i]) for c, i in listed), sum(int(c.n_elements[i]) for c, i in listed)
+        packed = any(contents[n].packed for n in index.files)
+        problems.extend(total_problems(index, n_bytes, n_elements, packed))
 
 
 def _refused(problem: Problem) -> Problem:
@@ -209,19 +255,23 @@ def _refused(problem: Problem) -> Problem:
 
 
 def _unlisted(
-    part: Part, index: ShardIndex, headers: dict[str, Header], holders: dict[str, list[str]], problems: list[Problem]
+    part: Part,
+    index: ShardIndex,
+    contents: Mapping[str, Contents],
+    holders: dict[str, list[str]],
+    problems: list[Problem],
 ) -> None:
     """Tell of tensors and whole files that the index does not name."""
     for name in part.files:
-        new = [t for t in headers[name].names if t not in index.weight_map] if name in headers else []
+        new = [t for t in contents[name].names if t not in index.weight_map] if name in contents else []
         if new:
             problems.append(Problem("not-in-index", "warning",
                 f"{printable(name)} holds {plural(len(new), 'tensor')} that the index does not name: {listing(new)}",
                 file=name))  # fmt: skip
     for name in part.strays:
-        if name not in headers:
+        if name not in contents:
             continue
-        tensors = list(headers[name].names)
+        tensors = list(contents[name].names)
         twice = sum(1 for t in tensors if len(holders[t]) > 1)
         problems.append(Problem("stray-file", "warning",
             f"{printable(name)} is not in the index; of its {plural(len(tensors), 'tensor')} {count(twice)} have "
@@ -233,7 +283,7 @@ def missing_numbers(part: Part, problems: list[Problem]) -> None:
     """Tell which files of a numbered set without index are absent."""
     if part.total is None:
         return
-    there = {int(m[2]) for n in part.files if (m := SHARD_NAME.fullmatch(n))}
+    there = {int(m[2]) for n in part.files if (m := part.kind.shard.fullmatch(n))}
     absent = [n for n in range(1, part.total + 1) if n not in there]
     if absent:
         problems.append(Problem("missing-file", "error",

@@ -24,14 +24,14 @@ from tensormorph.readers._header import REFERENCE_LIMIT, Header, LostEntry, natu
 from tensormorph.readers._header_json import parse
 from tensormorph.readers._process import THRESHOLD_BYTES, Message, Report, call
 from tensormorph.readers._sets import (
-    INDEX_NAME,
-    SUFFIX,
+    SAFETENSORS,
+    Contents,
     Part,
     indexed_part,
     missing_numbers,
     model_parts,
+    owned_names,
     same_set,
-    stored_files,
     tell_misnamed,
 )
 from tensormorph.readers._strangers import stranger
@@ -62,16 +62,19 @@ def sniff(target: Target) -> Claim | str:
     """Return a claim on a safetensors file, an index or a folder of them; else a sentence saying why not."""
     if not target.is_folder:
         return _sniff_file(target)
-    indexes = [n for n in target.names if INDEX_NAME.fullmatch(n)]
-    files = [n for n in target.names if n.endswith(SUFFIX)]
-    others = [n for n in target.names if not n.endswith(SUFFIX) and os.path.splitext(n)[1] in _OTHER_SUFFIXES]
+    indexes = [n for n in target.names if SAFETENSORS.index.fullmatch(n)]
+    files = [n for n in target.names if SAFETENSORS.holds(n)]
+    others = [n for n in target.names if not SAFETENSORS.holds(n) and os.path.splitext(n)[1] in _OTHER_SUFFIXES]
     misnamed = [n for n in others[:_LOOK_INTO] if _is_safetensors(target.head(n))]
     if len(files) == 1 and not misnamed and not indexes and (odd := _odd(target.head(files[0]))):
         return f"{printable(files[0])} is named so, but {odd}"
     if not indexes and not files and not misnamed:
         return "no file in the folder is named *.safetensors or begins like one"
     evidence = ", ".join(
-        [*(f"index {printable(n)}" for n in indexes), *([plural(len(files), "file") + f" *{SUFFIX}"] if files else [])]
+        [
+            *(f"index {printable(n)}" for n in indexes),
+            *([plural(len(files), "file") + " *.safetensors"] if files else []),
+        ]
         or [f"{listing(misnamed)} begins with a safetensors header"]
     )
     return Claim(NAME, evidence, frozenset([*indexes, *files, *misnamed]), misnamed)
@@ -81,14 +84,14 @@ def _sniff_file(target: Target) -> Claim | str:
     name = target.path.name
     head = target.head(name)
     n_bytes = target.entries[0].n_bytes
-    if INDEX_NAME.fullmatch(name):
+    if SAFETENSORS.index.fullmatch(name):
         return Claim(NAME, f"{printable(name)} is an index of a sharded set", frozenset([name]), [])
     odd = _odd(head)
     if _is_safetensors(head):
-        misnamed = [] if name.endswith(SUFFIX) or target.entries[0].link else [name]
+        misnamed = [] if SAFETENSORS.holds(name) or target.entries[0].link else [name]
         return Claim(NAME, "a header length and '{' stand at its beginning", frozenset([name]), misnamed)
-    if name.endswith(SUFFIX) and not odd:
-        return Claim(NAME, f"it is named *{SUFFIX}", frozenset([name]), [])
+    if SAFETENSORS.holds(name) and not odd:
+        return Claim(NAME, "it is named *.safetensors", frozenset([name]), [])
     if odd:
         return f"{odd}"
     return f"its first bytes are no header length followed by '{{' ({n_bytes:,} bytes)"
@@ -127,18 +130,21 @@ def read(target: Target, claim: Claim, problems: list[Problem], report: Report) 
 
 def _read(target: Target, claim: Claim, problems: list[Problem], report: Report, pool: FilePool) -> Checkpoint:
     if target.is_folder:
-        indexes = [n for n in target.names if INDEX_NAME.fullmatch(n)]
-        parts = model_parts(target, indexes, claim.parsed, pool, problems, report)
-    elif INDEX_NAME.fullmatch(target.path.name):
+        indexes = [n for n in target.names if SAFETENSORS.index.fullmatch(n)]
+        tell_misnamed(claim.parsed, "safetensors", problems)
+        names = [n for n in target.names if SAFETENSORS.holds(n)] + claim.parsed
+        parts = model_parts(SAFETENSORS, target, indexes, names, pool, problems, report)
+    elif SAFETENSORS.index.fullmatch(target.path.name):
         index_name = target.path.name
         target = look(target.root)
-        chosen = indexed_part(target, index_name, pool, report)
-        others = model_parts(target, [], [], pool, problems, report)
+        chosen = indexed_part(SAFETENSORS, target, index_name, pool, report)
+        names = [n for n in target.names if SAFETENSORS.holds(n)]
+        others = model_parts(SAFETENSORS, target, [], names, pool, problems, report)
         chosen.strays = [n for part in others if same_set(chosen, part) for n in part.files if n not in chosen.files]
         parts = [chosen]
     else:
-        parts = [Part(target.path.name.removesuffix(SUFFIX), [target.path.name])]
-        tell_misnamed(claim.parsed, problems)
+        parts = [Part(SAFETENSORS, SAFETENSORS.stem(target.path.name), [target.path.name])]
+        tell_misnamed(claim.parsed, "safetensors", problems)
     names = [name for part in parts for name in (*part.files, *part.strays)]
     headers, failures = _headers(target, list(dict.fromkeys(names)), pool, report)
     if failures and not headers and len(names) == 1:
@@ -148,9 +154,11 @@ def _read(target: Target, claim: Claim, problems: list[Problem], report: Report,
     several = len(parts) > 1
     files: list[StoredFile] = []
     lost: dict[str, UnreadableTensor] = {}
+    contents = {name: _contents(header) for name, header in headers.items()}
     for part in parts:
         label = part.name if several else ""
-        files.extend(stored_files(target, part, label, headers, failures, problems, lost))
+        owned = owned_names(target, part, label, contents, failures, problems, lost)
+        files.extend(StoredFile(n, target.resolve(n), label, headers[n], yields) for n, yields in owned.items())
         missing_numbers(part, problems)
     merged = merge(files, pool)
     return _checkpoint(target, parts, merged, lost, headers, problems, pool)
@@ -227,6 +235,12 @@ def _impossible_length(source: ByteSource, n: int) -> str:
     return f"The header length {count(n)} is larger than the file, which has {count(source.n_bytes)} bytes{over}"
 
 
+def _contents(header: Header) -> Contents:
+    lost = frozenset(entry.name for entry in header.lost)
+    packed = any(dtype.startswith(("U", "I")) for dtype in header.dtypes)
+    return Contents(header.names, header.end - header.begin, header.n_elements, lost, packed)
+
+
 # ---------------------------------------------------------------- the checkpoint
 
 
@@ -257,7 +271,7 @@ def _checkpoint(
     objects = _metadata_objects(target, parts, headers)
     objects.update(_hf.json_objects(target, pool, frozenset(p.index.file for p in parts if p.index is not None)))
     roles.update((name, "configuration") for name in objects if target.entry(name) is not None)
-    problems.extend(_hf.folder_problems(target, frozenset(e.name for e in target.entries if e.name.endswith(SUFFIX))))
+    problems.extend(_hf.folder_problems(target, frozenset(e.name for e in target.entries if SAFETENSORS.holds(e.name))))
     metadata: dict[str, Any] = next((h.metadata for h in headers.values() if h.metadata), {})
     root = target.root
     return Checkpoint(
