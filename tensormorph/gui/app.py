@@ -1,0 +1,113 @@
+"""Starts the window: the application object, the hooks for what goes wrong, and the way out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+
+from PySide6.QtCore import QMessageLogContext, Qt, QTimer, QtMsgType, qInstallMessageHandler
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
+
+from tensormorph.errors import UsageError
+from tensormorph.gui.background import post, start
+from tensormorph.gui.icons import icon
+from tensormorph.gui.session import demo_path
+from tensormorph.gui.settings import Settings
+from tensormorph.gui.window import MainWindow
+
+_QUIET = ("propagateSizeHints", "QStandardPaths: XDG_RUNTIME_DIR")
+
+
+def check_display() -> None:
+    """Say in words what Qt would say by ending the process.
+
+    Raises
+    ------
+    UsageError
+        On Linux without a display.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("QT_QPA_PLATFORM"):
+        return
+    raise UsageError(
+        "No display is there to show a window. Over ssh, connect with 'ssh -X' or 'ssh -Y', or open the checkpoint "
+        "where the screen is. Without a window: tensormorph info, ls, show, check"
+    )
+
+
+def run(paths: Sequence[str | os.PathLike[str]], *, demo: bool = False) -> int:
+    """Show the window on a path, on the demo, or on the start page; return the process's status when it closes.
+
+    Raises
+    ------
+    UsageError
+        If there is no display.
+    """
+    check_display()
+    QGuiApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
+    app = QApplication.instance() or QApplication(sys.argv[:1])
+    assert isinstance(app, QApplication)
+    app.setApplicationName("tensormorph")
+    app.setApplicationDisplayName("Tensormorph")
+    app.setDesktopFileName("tensormorph")
+    window = MainWindow(Settings())
+    app.setWindowIcon(icon("tensormorph", window.tokens.text, 64))
+    install_hooks(window)
+    window.show()
+    start("load", _load_picture)
+    path = demo_path() if demo else os.fspath(paths[0]) if paths else None
+    if path is not None:
+        window.open_path(path)
+    if len(paths) > 1:
+        window.say("The first path is opened; comparing two checkpoints is not part of this version")
+    return app.exec()
+
+
+def _load_picture() -> None:
+    """Import what draws the picture while the user still chooses: on first use it would hold the window up."""
+    import tensormorph.gui.heatmap  # noqa: F401
+
+
+def install_hooks(window: MainWindow) -> None:
+    """Send everything unexpected to the window's log: exceptions of any thread, and Qt's own complaints."""
+    send = post()
+
+    def from_anywhere(text: str) -> None:
+        send(lambda: window.report_text(text))
+
+    def on_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            window.close()
+            return
+        text = "".join(traceback.format_exception(kind, error, trace))
+        sys.__stderr__.write(text) if sys.__stderr__ is not None else None
+        from_anywhere(text)
+
+    def on_thread_exception(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            on_exception(args.exc_type, args.exc_value, args.exc_traceback)
+
+    def on_qt(kind: QtMsgType, context: QMessageLogContext, message: str) -> None:
+        if not any(quiet in message for quiet in _QUIET):
+            send(lambda: window.log(f"Qt: {message}"))
+
+    sys.excepthook = on_exception
+    threading.excepthook = on_thread_exception
+    qInstallMessageHandler(on_qt)
+    quit_on_interrupt(window)
+
+
+def quit_on_interrupt(window: MainWindow) -> None:
+    """Close the window on Ctrl-C in the terminal."""
+    signal.signal(signal.SIGINT, lambda number, frame: window.close())
+    # Python hears a signal only while it runs, and the event loop may sleep in Qt for long: wake it now and then.
+    timer = QTimer(window)
+    timer.timeout.connect(lambda: None)
+    timer.start(200)

@@ -1,0 +1,118 @@
+"""The title row of a picture: the full name, the bytes read, and whether what is shown is exact."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+
+from tensormorph.gui.painting import draw_icon, draw_text, fill_round, tooltip, width_of
+from tensormorph.gui.states import PlainLabel
+from tensormorph.gui.theme import Tokens, mono_font, ui_font
+from tensormorph.text import printable
+
+Exactness = Literal["", "exact", "sampled", "reading"]
+
+
+class Badge(QWidget):
+    """``exact`` on green, ``sampled 1:64`` on amber with a dashed ring, ``reading`` in grey; or nothing."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+        self._kind: Exactness = ""
+        self._step = 1
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return f"sampled 1:{self._step}" if self._kind == "sampled" else self._kind
+
+    def say(self, kind: Exactness, step: int = 1) -> None:
+        """Say something else; `step` is the N of 1:N."""
+        if (kind, step) != (self._kind, self._step):
+            self._kind, self._step = kind, step
+            self.setAccessibleName(self.text)
+            self.setToolTip(
+                {
+                    "exact": "Every element in sight was read",
+                    "sampled": f"About one element in {step} was read: a block may hold lower and higher values",
+                    "reading": "The picture in sight is still being read",
+                    "": "",
+                }[kind]
+            )
+            self.updateGeometry()
+            self.update()
+
+    def set_tokens(self, tokens: Tokens) -> None:
+        """Take the colours of a theme."""
+        self._tokens = tokens
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(width_of(self.text, ui_font(11, 600)) + 32, 22) if self._kind else QSize(0, 22)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if not self._kind:
+            return
+        tokens = self._tokens
+        colour, ground, mark = {
+            "exact": (tokens.ok, tokens.okbg, "check"),
+            "sampled": (tokens.warn, tokens.warnbg, "circle-dashed"),
+            "reading": (tokens.text2, tokens.neutbg, "hourglass"),
+        }[self._kind]
+        painter = QPainter(self)
+        fill_round(painter, self.rect(), ground, 4)
+        draw_icon(painter, QRect(6, 0, 14, self.height()), mark, colour, 12)
+        draw_text(painter, self.rect().adjusted(24, 0, -4, 0), self.text, colour, ui_font(11, 600))
+
+
+class _Name(QWidget):
+    """A name in the font for what could be pasted, elided at its end; in full as the tooltip."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self._tokens, self._text = tokens, ""
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def set_text(self, text: str) -> None:
+        self._text = printable(text)
+        self.setToolTip(tooltip(text))
+        self.setAccessibleName(self._text)
+        self.update()
+
+    def set_tokens(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        middle = Qt.TextElideMode.ElideMiddle
+        font = mono_font(12, bold=True)
+        draw_text(QPainter(self), self.rect(), self._text, self._tokens.text, font, elide=middle)
+
+
+class TitleRow(QWidget):
+    """36 pixels: name left, bytes and badge right."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self.name = _Name(tokens)
+        self.read = PlainLabel("", "text2", 12)
+        self.badge = Badge(tokens)
+        self.setFixedHeight(36)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(14, 0, 14, 0)
+        row.setSpacing(10)
+        row.addWidget(self.name, 1)
+        row.addWidget(self.read)
+        row.addWidget(self.badge)
+        self.set_tokens(tokens)
+
+    def set_tokens(self, tokens: Tokens) -> None:
+        """Take the colours of a theme."""
+        self.name.set_tokens(tokens)
+        self.read.set_tokens(tokens)
+        self.badge.set_tokens(tokens)

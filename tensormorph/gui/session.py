@@ -1,0 +1,78 @@
+"""Small questions about what is open or to be opened, each answered without a widget."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+
+from PySide6.QtCore import QMimeData, qVersion
+
+import tensormorph
+from tensormorph.array import parse_index
+from tensormorph.errors import BadIndexError, Problem
+from tensormorph.gui.opening import Opened
+from tensormorph.gui.rows import quantity
+from tensormorph.gui.tree import display_name
+from tensormorph.model import Checkpoint, LogicalTensor
+from tensormorph.resources import resource
+from tensormorph.text import plural, printable, size
+
+DEMO = "demo/llama-docstrings"
+
+
+def demo_path() -> str | None:
+    """Return where the demo is, or None if it did not come with the program."""
+    try:
+        return str(resource(DEMO))
+    except FileNotFoundError:
+        return None
+
+
+def version_text() -> str:
+    """Return version and system, for a report."""
+    system = f"Python {platform.python_version()}, Qt {qVersion()}, {platform.system()} {platform.machine()}"
+    return f"Tensormorph {tensormorph.__version__}, {system}"
+
+
+def local_paths(data: QMimeData) -> list[str]:
+    """Return the paths of files and folders among what is dragged."""
+    return [url.toLocalFile() for url in data.urls() if url.isLocalFile()] if data.hasUrls() else []
+
+
+def all_problems(checkpoint: Checkpoint) -> Sequence[Problem]:
+    """Return the checkpoint's problems, and those of unreadable tensors that are not among them."""
+    seen = set(checkpoint.problems) if checkpoint.unreadable else set()
+    lost = dict.fromkeys(problem for tensor in checkpoint.unreadable.values() for problem in tensor.problems)
+    return [*checkpoint.problems, *(problem for problem in lost if problem not in seen)]
+
+
+def title(opened: Opened | None) -> str:
+    """Return the window's title; Qt would replace a star in brackets."""
+    if opened is None:
+        return "Tensormorph"
+    name = printable(display_name(opened.checkpoint.path), 200)
+    return f"{name.replace('[*]', '[*][*]')} – Tensormorph"
+
+
+def summary(opened: Opened) -> str:
+    """Return the checkpoint in one line for the status bar."""
+    checkpoint, outline = opened.checkpoint, opened.outline
+    detail = printable(checkpoint.format_detail, 80)
+    kind = f"{checkpoint.format}, {detail}" if detail else checkpoint.format
+    tensors = plural(len(outline.names), "tensor")
+    return f"{kind}  ·  {tensors}, {quantity(outline.n_parameters)} parameters, {size(outline.n_bytes)}"
+
+
+def element_at(text: str, tensor: LogicalTensor | None) -> tuple[int, ...] | str:
+    """Return the element that a person means by an index such as ``5, -1``; a sentence if it is none."""
+    if tensor is None:
+        return "Choose a tensor first"
+    try:
+        index = parse_index(text)
+    except BadIndexError as error:
+        return error.sentence
+    if len(index) == len(tensor.shape) and all(isinstance(i, int) for i in index):
+        place = tuple(i + n if i < 0 else i for i, n in zip(index, tensor.shape, strict=True))
+        if all(0 <= i < n for i, n in zip(place, tensor.shape, strict=True)):
+            return place
+    return f"[{printable(text, 60)}] is no element of a tensor of shape ({', '.join(map(str, tensor.shape))})"
