@@ -72,6 +72,8 @@ class Place:
         Elements from one index to the next, one an axis.
     compression
         Name of the method, or None where bytes lie plain; then `offset` is the element's own byte.
+    rule
+        How the values are computed from what is stored there, in words; empty where they are just read.
     """
 
     file: str
@@ -80,6 +82,7 @@ class Place:
     encoding: Encoding
     strides: tuple[int, ...]
     compression: str | None = None
+    rule: str = ""
 
 
 class StoredSource(ArraySource, Protocol):

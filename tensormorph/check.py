@@ -16,9 +16,12 @@ from tensormorph.audit import check_files, check_hashes, check_values, resolve_p
 from tensormorph.errors import Problem, Severity
 from tensormorph.model import STATES, Checkpoint, Facts, Presence, State, StateFact
 from tensormorph.region import Region
-from tensormorph.text import count, plural, printable
+from tensormorph.text import count, plural, printable, size
 
 Report = Callable[[str, int, int], None]
+SUMMED_UNASKED = 64 << 20
+"""So many bytes are compared with the checksums that a format stores even where nobody asked for hashes."""
+
 Verdict = Literal["weights-only", "partial", "resumable-statistical", "resumable-exact", "incomplete"]
 
 VERDICTS: dict[Verdict, str] = {
@@ -133,6 +136,9 @@ def check(
         problems += found
         problems += resolve_places(checkpoint, step)
         looked.append(f"presence and length of {plural(n_files, 'file')}")
+        if checkpoint.verify is not None:
+            problems += checkpoint.verify(None if hashes else SUMMED_UNASKED, step)
+            looked.append("the checksums in the files" + ("" if hashes else f" (of the first {size(SUMMED_UNASKED)})"))
     if values:
         found, n_bytes = check_values(checkpoint, problems, step)
         problems += found

@@ -318,6 +318,9 @@ class Checkpoint:
         Name -> what is no tensor.
     changed_files
         Looks at the disk and names the files that are no longer what was opened.
+    verify
+        ``verify(budget, report)`` compares data with the checksums that the format itself stores, at most `budget`
+        bytes of it (None: all), and returns what disagrees; None where the format stores none.
     """
 
     root: Path
@@ -334,6 +337,7 @@ class Checkpoint:
     problems: tuple[Problem, ...]
     close: Callable[[], None]
     changed_files: Callable[[], tuple[str, ...]]
+    verify: Callable[[int | None, Callable[[str, int, int], None]], list[Problem]] | None = None
     meshes: tuple[DeviceMesh, ...] = ()
     mesh: DeviceMesh | None = None
     mesh_candidates: tuple[DeviceMesh, ...] = ()

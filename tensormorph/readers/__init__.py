@@ -18,13 +18,13 @@ from tensormorph.errors import (
     UsageError,
 )
 from tensormorph.model import Checkpoint
-from tensormorph.readers import safetensors
+from tensormorph.readers import safetensors, torch_save
 from tensormorph.readers._process import Report, silent
 from tensormorph.readers._strangers import stranger
 from tensormorph.readers._target import Claim, Target, look, natural
 from tensormorph.text import listing, printable
 
-READERS: tuple[ModuleType, ...] = (safetensors,)
+READERS: tuple[ModuleType, ...] = (safetensors, torch_save)
 """One module a format, in order. Each has NAME, ``sniff(target)`` and ``read(target, claim, problems, report)``."""
 
 FOLDERS_SEEN = 4096

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from tensormorph.errors import ChangedOnDiskError, ReadError, TruncatedFileError
 from tensormorph.readers._target import open_regular, os_words
@@ -192,6 +193,25 @@ def _seek_and_read(item: _Open, offset: int, buffer: memoryview) -> int:
 _read_step = _preadv if hasattr(os, "preadv") else _seek_and_read
 
 
+class Bytes(Protocol):
+    """A run of bytes that some file holds, plain or packed: what arrays of elements lie in.
+
+    `start` is its first byte in the file `name`, `compression` the packing, or None where each byte has a place of
+    its own there. Reading raises as FilePool.read_into.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def n_bytes(self) -> int: ...
+    @property
+    def compression(self) -> str | None: ...
+    def read_into(self, offset: int, buffer: memoryview) -> None: ...
+    def read(self, offset: int, n_bytes: int) -> bytearray: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ByteSource:
     """A run of bytes in a file: the file itself, or an uncompressed member of an archive.
@@ -209,6 +229,10 @@ class ByteSource:
     name: str
     start: int
     n_bytes: int
+
+    @property
+    def compression(self) -> None:
+        return None
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` from `offset` of this run on. Raises as FilePool.read_into."""

@@ -210,11 +210,15 @@ def _compare_index(
         absent = [t for t in tensors if name not in holders.get(t, ())]
         elsewhere = [t for t in absent if t in holders]
         gone = [t for t in absent if t not in holders]
+        unusable = _usable(target, name)
+        refused = unusable is not None and unusable.code == "outside-root"
         if elsewhere:
-            problems.append(Problem("index-wrong-file", "warning",
+            sentence = (
                 f"The index says {printable(name)} for {plural(len(elsewhere), 'tensor')} ({listing(elsewhere)}) that "
-                f"{listing(sorted({holders[t][0] for t in elsewhere}))} holds; they are read from there",
-                file=name))  # fmt: skip
+                f"{listing(sorted({holders[t][0] for t in elsewhere}))} holds; they are read from there"
+            )
+            wrong = Problem("index-wrong-file", "warning", sentence, file=name)
+            problems.append(_refused(wrong) if refused else wrong)
         if not gone:
             continue
         if name in contents:
@@ -223,11 +227,10 @@ def _compare_index(
                 f"{printable(t)} is in the index, absent from {printable(name)}", t, name) for t in gone]  # fmt: skip
         else:
             why = str(failures[name]) if name in failures else "is absent"
-            unusable = _usable(target, name)
-            if unusable is not None and unusable.code == "outside-root":
+            if unusable is not None and refused:
                 why = f"is refused: {unusable.sentence.removeprefix('Cannot open it: ')}"
             whole = absent_file_problem(index, name, gone, why)
-            whole = whole if not why.startswith("is refused") else _refused(whole)
+            whole = _refused(whole) if refused else whole
             problems.append(whole)
             told = [Problem(whole.code, "error", f"{printable(t)} needs {printable(name)}, which {why}", t, name)
                     for t in gone]  # fmt: skip

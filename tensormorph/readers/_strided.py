@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensormorph.array import SCRATCH_BYTES, Piece, Place
 from tensormorph.dtypes import Encoding, unpack_nibbles
 from tensormorph.errors import Problem, TensormorphError, UnsupportedDtypeError
-from tensormorph.readers._bytes import ByteSource
+from tensormorph.readers._bytes import Bytes
 from tensormorph.region import Region
 
 GAP_BYTES = 64 << 10
@@ -44,7 +44,7 @@ class StridedBytes:
         If an element would lie outside `data`.
     """
 
-    data: ByteSource
+    data: Bytes
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -70,7 +70,7 @@ class StridedBytes:
         """Return where the bytes lie in the file."""
         span = self._span(Region.whole(self.shape))
         first = self.bit_of((0,) * len(self.shape)) // 8
-        return Place(self.data.name, first, span, self.encoding, self.strides)
+        return Place(self.data.name, first, span, self.encoding, self.strides, self.data.compression)
 
     def bit_of(self, index: Sequence[int], /) -> int:
         """Return the position of one element in the file, in bits.
@@ -80,6 +80,8 @@ class StridedBytes:
         UnsupportedDtypeError
             If the size of an element is unknown and it is not the first.
         """
+        if self.data.compression is not None:
+            return 8 * self.data.start  # a packed element has no place of its own: the packing begins there
         element = self.first + sum(i * s for i, s in zip(index, self.strides, strict=True))
         if self.encoding.bits is None and element:
             raise UnsupportedDtypeError(self.encoding.name)
@@ -167,8 +169,8 @@ class StridedBytes:
             span = (last - first + 1) * bits // 8
             dense = last - first + 1 == part.size
             limit = _RUN_BYTES if dense and not self.encoding.packed and self._rising(part) else WINDOW_BYTES
-            axis = max(range(part.ndim), key=lambda k: self.strides[k] if part.shape[k] > 1 else -1, default=-1)
-            if axis < 0 or part.shape[axis] < 2 or (span <= limit and (dense or not self._holes(part, axis))):
+            axis = self._widest(part)
+            if axis < 0 or (span <= limit and (dense or not self._holes(part, axis))):
                 yield part
                 continue
             # Split along the widest stride: each index of it, or as many as a window takes.
@@ -181,6 +183,11 @@ class StridedBytes:
             stack.append(rest)
             stack.append(Region(part.start, _with(part.stop, axis, cut)))
             assert cut < high
+
+    def _widest(self, part: Region) -> int:
+        """Return the axis of the widest stride among those that have steps in a part; -1 if none has."""
+        stepped = [k for k in range(part.ndim) if part.shape[k] > 1]
+        return max(stepped, key=lambda k: self.strides[k], default=-1)
 
     def _holes(self, part: Region, axis: int) -> bool:
         """Whether steps along `axis` leave out more than GAP_BYTES between what they use."""
@@ -202,12 +209,14 @@ class StridedBytes:
         stack = [region]
         while stack:
             part = stack.pop()
-            axis = max(range(part.ndim), key=lambda k: self.strides[k] if part.shape[k] > 1 else -1, default=-1)
+            axis = self._widest(part)
             cost = self._cost(part)
-            if cost <= max_bytes or axis < 0 or part.shape[axis] < 2:
+            # Elements that share bytes (a stride of 0) cost no reading, and memory all the same.
+            load = max(cost, part.size * bits // 8)
+            if load <= max_bytes or axis < 0:
                 yield Piece(part, cost)
                 continue
-            each = max(1, cost // part.shape[axis])
+            each = max(1, load // part.shape[axis])
             many = max(1, min(part.shape[axis] - 1, max_bytes // each))
             cut = part.start[axis] + many
             stack.append(Region(_with(part.start, axis, cut), part.stop))
@@ -222,8 +231,8 @@ class StridedBytes:
         # Axes from the widest stride in: where steps leave wide holes, each step is a read of its own.
         repeats, inner = 1, part
         while True:
-            axis = max(range(inner.ndim), key=lambda k: self.strides[k] if inner.shape[k] > 1 else -1, default=-1)
-            if axis < 0 or inner.shape[axis] < 2 or not self._holes(inner, axis):
+            axis = self._widest(inner)
+            if axis < 0 or not self._holes(inner, axis):
                 return repeats * self._span(inner)
             repeats *= inner.shape[axis]
             inner = Region(inner.start, _with(inner.stop, axis, inner.start[axis] + 1))

@@ -164,13 +164,12 @@ def _end_of_directory(source: ByteSource) -> tuple[int, int, int, int, int]:
         )
     _, _, _, n, size, offset, n_comment = struct.unpack_from("<4H2LH", tail, at + 4)
     end = tail_at + at
-    if n == 0xFFFF or size == 0xFFFFFFFF or offset == 0xFFFFFFFF:
-        locator = tail.rfind(_LOCATOR64, 0, at)
-        if locator >= 0:
-            place = tail.rfind(_END64, 0, locator)
-            if place >= 0 and place + 56 <= len(tail):
-                n, size, offset = struct.unpack_from("<3Q", tail, place + 32)
-                end = tail_at + place
+    # torch writes the 64-bit record whether or not it is needed; the directory ends before it.
+    if at >= 20 and tail[at - 20 : at - 16] == _LOCATOR64:
+        place = tail.rfind(_END64, 0, at - 20)
+        if place >= 0 and place + 56 <= len(tail):
+            n, size, offset = struct.unpack_from("<3Q", tail, place + 32)
+            end = tail_at + place
     return n, size, offset, end, tail_bytes - at - 22 - n_comment
 
 
@@ -238,11 +237,10 @@ class InflatedBytes:
 
     STEP = 8 << 20
     CHUNK = 256 << 10
-    compression = "deflate"
 
     @property
-    def pool(self) -> object:
-        return self.data.pool
+    def compression(self) -> str:
+        return "deflate"
 
     @property
     def name(self) -> str:
@@ -310,3 +308,44 @@ class InflatedBytes:
                 )
             if out_at >= self._marks[-1][0] + self.STEP:
                 self._marks.append((out_at, in_at, stream.copy()))
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """A record of an archive as bytes, looked up when it is first needed: its local header is not read before.
+
+    Reading raises as ZipArchive.open and FilePool.read_into.
+    """
+
+    archive: ZipArchive
+    row: int
+    _bytes: ByteSource | InflatedBytes | None = None
+
+    @property
+    def name(self) -> str:
+        return self.archive.source.name
+
+    @property
+    def n_bytes(self) -> int:
+        return int(self.archive.size[self.row])
+
+    @property
+    def start(self) -> int:
+        return self._found().start
+
+    @property
+    def compression(self) -> str | None:
+        return "deflate" if int(self.archive.method[self.row]) == DEFLATED else None
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill `buffer` from `offset` of the record on."""
+        self._found().read_into(offset, buffer)
+
+    def read(self, offset: int, n_bytes: int) -> bytearray:
+        """Return `n_bytes` from `offset` on."""
+        return self._found().read(offset, n_bytes)
+
+    def _found(self) -> ByteSource | InflatedBytes:
+        if self._bytes is None:
+            self._bytes = self.archive.open(self.row)  # two threads may both look: they find the same
+        return self._bytes

@@ -58,6 +58,8 @@ class ReaderContract:
     reader: ClassVar[ModuleType]
     most_bytes_a_tensor: ClassVar[int] = 220
     """Bytes of metadata that one tensor of the large sample may cost to read."""
+    most_memory: ClassVar[int] = 120 << 20
+    """Bytes by which opening the large sample may raise this process's peak."""
 
     def write(self, folder: Path, arrays: Arrays) -> Path:
         """Write a checkpoint of these arrays and return what a person would open."""
@@ -245,7 +247,7 @@ class ReaderContract:
         assert (told["tensors"], told["errors"]) == (n, [])
         assert told["read"] <= n * self.most_bytes_a_tensor
         assert told["opened"] <= 4
-        assert 0 < told["rss"] < 120 << 20
+        assert 0 < told["rss"] < self.most_memory
         assert told["child"] < 250 << 20
 
     def test_at_most_128_files_are_open_at_once(self) -> None:

@@ -120,12 +120,14 @@ def test_any_region_of_nibbles_equals_the_unpacked_array(data: st.DataObject) ->
 def test_a_column_of_a_wide_matrix_reads_windows_and_little_scratch(tmp_path: Path) -> None:
     array = np.arange(3000 * 1024, dtype=np.float32).reshape(3000, 1024)
     found = strided(tmp_path, array)
+    assert isinstance(found.data, ByteSource)
+    pool = found.data.pool
     out = np.empty((3000, 1), np.float32)
-    before = found.data.pool.bytes_read
+    before = pool.bytes_read
     found.read_into(Region((0, 9), (3000, 10)), out)
     np.testing.assert_array_equal(out[:, 0], array[:, 9])
     told = sum(p.nbytes for p in found.pieces(Region((0, 9), (3000, 10)), 1 << 40))
-    read = found.data.pool.bytes_read - before
+    read = pool.bytes_read - before
     assert read <= array.nbytes
     assert abs(told - read) <= array.nbytes // 100
 

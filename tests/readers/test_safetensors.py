@@ -178,10 +178,12 @@ def test_r1_our_own_cap_is_stated_adjustable_and_tested_before_anything_is_made(
         open_checkpoint(small)
 
 
-def test_r2_a_zip_under_a_safetensors_name_is_told_by_its_content(tmp_path: Path) -> None:
-    torch.save({"w": torch.zeros(3)}, tmp_path / "model.safetensors")
-    with pytest.raises(UnknownFormatError, match=r"zip archive, as torch\.save writes"):
-        open_checkpoint(tmp_path / "model.safetensors")
+def test_r2_a_zip_under_a_safetensors_name_is_told_and_opened_as_what_it_is(tmp_path: Path) -> None:
+    torch.save({"w": torch.arange(3.0)}, tmp_path / "model.safetensors")
+    with open_checkpoint(tmp_path / "model.safetensors") as checkpoint:
+        assert checkpoint.format == "torch_save"
+        assert codes(checkpoint) == ["wrong-extension"]
+        assert checkpoint["w"].full()[...].tolist() == [0, 1, 2]
 
 
 def test_r2_a_git_lfs_pointer_is_told_with_its_size_and_hash(tmp_path: Path) -> None:
