@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 
-from tensormorph.audit import check_files, check_hashes, check_values, resolve_places
 from tensormorph.errors import Problem, Severity
 from tensormorph.model import STATES, Checkpoint, Facts, Presence, State, StateFact
 from tensormorph.region import Region
@@ -124,6 +123,9 @@ def check(
     report
         Called as ``report(what, done, total)`` while work goes on; may raise CancelledError.
     """
+    # Only an audit needs it; the package's `check` function is imported by everybody, `ls` included.
+    from tensormorph.audit import check_files, check_hashes, check_values, resolve_places
+
     step = report or _no_report
     problems = [*checkpoint.problems, *(p for t in checkpoint.unreadable.values() for p in t.problems)]
     problems += _uncommitted(checkpoint.facts, problems)

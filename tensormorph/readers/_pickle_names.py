@@ -25,25 +25,41 @@ _MODULES = {
     "_abcoll": "collections.abc", "UserDict": "collections", "UserList": "collections", "UserString": "collections",
     "whichdb": "dbm", "StringIO": "io", "cStringIO": "io", "cPickle": "pickle", "_elementtree": "xml.etree.ElementTree",
     "FileDialog": "tkinter.filedialog", "SimpleDialog": "tkinter.simpledialog",
-    "_multiprocessing": "multiprocessing.context", "multiprocessing.forking": "multiprocessing.context",
 }  # fmt: skip
-_NAMES = {
-    ("__builtin__", "xrange"): ("builtins", "range"), ("__builtin__", "reduce"): ("functools", "reduce"),
-    ("__builtin__", "intern"): ("sys", "intern"), ("__builtin__", "unichr"): ("builtins", "chr"),
-    ("__builtin__", "unicode"): ("builtins", "str"), ("__builtin__", "long"): ("builtins", "int"),
-    ("__builtin__", "basestring"): ("builtins", "str"), ("exceptions", "StandardError"): ("builtins", "Exception"),
-    ("itertools", "izip"): ("builtins", "zip"), ("itertools", "imap"): ("builtins", "map"),
-    ("itertools", "ifilter"): ("builtins", "filter"), ("itertools", "ifilterfalse"): ("itertools", "filterfalse"),
-    ("itertools", "izip_longest"): ("itertools", "zip_longest"), ("UserDict", "IterableUserDict"):
-    ("collections", "UserDict"), ("UserList", "UserList"): ("collections", "UserList"),
-    ("UserString", "UserString"): ("collections", "UserString"), ("whichdb", "whichdb"): ("dbm", "whichdb"),
-    ("_socket", "fromfd"): ("socket", "fromfd"), ("_multiprocessing", "Connection"):
-    ("multiprocessing.connection", "Connection"), ("multiprocessing.process", "Process"):
-    ("multiprocessing.context", "Process"), ("multiprocessing.forking", "Popen"):
-    ("multiprocessing.popen_fork", "Popen"), ("urllib", "ContentTooShortError"):
-    ("urllib.error", "ContentTooShortError"), ("urllib", "getproxies"): ("urllib.request", "getproxies"),
-    ("urllib", "pathname2url"): ("urllib.request", "pathname2url"), ("urllib", "quote"): ("urllib.parse", "quote"),
-}  # fmt: skip
+_MOVED = """
+    __builtin__.basestring builtins.str       __builtin__.intern sys.intern             __builtin__.long builtins.int
+    __builtin__.reduce functools.reduce       __builtin__.unichr builtins.chr           __builtin__.unicode builtins.str
+    __builtin__.xrange builtins.range         itertools.ifilter builtins.filter         itertools.imap builtins.map
+    itertools.izip builtins.zip               itertools.ifilterfalse itertools.filterfalse
+    itertools.izip_longest itertools.zip_longest                                        whichdb.whichdb dbm.whichdb
+    UserDict.IterableUserDict collections.UserDict      UserList.UserList collections.UserList
+    UserString.UserString collections.UserString        _socket.fromfd socket.fromfd
+    socket._socketobject socket.SocketType              exceptions.StandardError builtins.Exception
+    multiprocessing.AuthenticationError multiprocessing.context.AuthenticationError
+    multiprocessing.BufferTooShort multiprocessing.context.BufferTooShort
+    multiprocessing.ProcessError multiprocessing.context.ProcessError
+    multiprocessing.TimeoutError multiprocessing.context.TimeoutError
+    multiprocessing.process.Process multiprocessing.context.Process
+    multiprocessing.forking.Popen multiprocessing.popen_fork.Popen
+    _multiprocessing.Connection multiprocessing.connection.Connection
+    urllib.ContentTooShortError urllib.error.ContentTooShortError  urllib2.HTTPError urllib.error.HTTPError
+    urllib2.URLError urllib.error.URLError    urllib.getproxies urllib.request.getproxies
+    urllib.pathname2url urllib.request.pathname2url     urllib.url2pathname urllib.request.url2pathname
+    urllib.urlcleanup urllib.request.urlcleanup         urllib.urlopen urllib.request.urlopen
+    urllib.urlretrieve urllib.request.urlretrieve       urllib.urlencode urllib.parse.urlencode
+    urllib.quote urllib.parse.quote           urllib.quote_plus urllib.parse.quote_plus
+    urllib.unquote urllib.parse.unquote       urllib.unquote_plus urllib.parse.unquote_plus
+"""
+
+
+def _pairs(text: str) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return {(module, name): (module, name)} from dotted names, each followed by what it is called today."""
+    parts = [word.rpartition(".") for word in text.split()]
+    names = [(module, name) for module, _, name in parts]
+    return dict(zip(names[::2], names[1::2], strict=True))
+
+
+_NAMES = _pairs(_MOVED)
 
 
 def known_as(module: str, name: str) -> tuple[str, str]:
