@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import pyqtgraph as pg
@@ -36,7 +37,7 @@ def ticks(n: int, first: float, last: float, pixels: float, least: float) -> lis
     step = 1
     while step < least * a_pixel:
         step *= 2
-    begin = max(0, -(-int(first) // step) * step if first > 0 else 0)
+    begin = max(0, math.ceil(first / step) * step)
     places = list(range(begin, min(n, int(last) + 1), step))
     if first <= n <= last + a_pixel:
         # The end stands for itself; a tick that would touch it gives way.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from PySide6.QtCore import QRect, QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtGui import QFont, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from tensormorph.gui.painting import draw_icon, draw_text, fill_round, tooltip, width_of
@@ -70,28 +70,36 @@ class Badge(QWidget):
         draw_text(painter, self.rect().adjusted(24, 0, -4, 0), self.text, colour, ui_font(11, 600))
 
 
-class _Name(QWidget):
-    """A name in the font for what could be pasted, elided at its end; in full as the tooltip."""
+class ElidedLabel(QWidget):
+    """One line of plain text that takes the room there is, so that no text widens the window; in full as a tooltip."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, colour: str, font: QFont, elide: Qt.TextElideMode) -> None:
         super().__init__()
-        self._tokens, self._text = tokens, ""
+        self._tokens, self._colour, self._elide, self._text = tokens, colour, elide, ""
+        self.setFont(font)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
-    def set_text(self, text: str) -> None:
-        self._text = printable(text)
-        self.setToolTip(tooltip(text))
-        self.setAccessibleName(self._text)
-        self.update()
+    @property
+    def text(self) -> str:
+        """The text in full."""
+        return self._text
+
+    def set_text(self, text: str, hint: str | None = None) -> None:
+        """Show another text, printable or not; `hint` is the tooltip, by default the text itself."""
+        if text != self._text:
+            self._text = printable(text, 2000)
+            self.setAccessibleName(self._text)
+            self.update()
+        self.setToolTip(tooltip(text if hint is None else hint) if text else "")
 
     def set_tokens(self, tokens: Tokens) -> None:
+        """Take the colours of a theme."""
         self._tokens = tokens
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        middle = Qt.TextElideMode.ElideMiddle
-        font = mono_font(12, bold=True)
-        draw_text(QPainter(self), self.rect(), self._text, self._tokens.text, font, elide=middle)
+        colour: str = getattr(self._tokens, self._colour)
+        draw_text(QPainter(self), self.rect(), self._text, colour, self.font(), elide=self._elide)
 
 
 class TitleRow(QWidget):
@@ -99,7 +107,7 @@ class TitleRow(QWidget):
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__()
-        self.name = _Name(tokens)
+        self.name = ElidedLabel(tokens, "text", mono_font(12, bold=True), Qt.TextElideMode.ElideMiddle)
         self.read = PlainLabel("", "text2", 12)
         self.badge = Badge(tokens)
         self.setFixedHeight(36)

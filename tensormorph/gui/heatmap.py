@@ -7,7 +7,7 @@ from PySide6.QtGui import QCloseEvent, QFocusEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QStackedLayout, QVBoxLayout, QWidget
 
 from tensormorph.errors import Problem
-from tensormorph.gui.badge import TitleRow
+from tensormorph.gui.badge import ElidedLabel, TitleRow
 from tensormorph.gui.colour_bar import ColourBar
 from tensormorph.gui.hover import HoverCard, deviation_text, index_text, value_text
 from tensormorph.gui.jobs import ElementRequest, ElementResult
@@ -16,7 +16,7 @@ from tensormorph.gui.picture_box import PictureBox
 from tensormorph.gui.plane_bar import PlaneBar
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.states import PlainLabel, StatePanel
-from tensormorph.gui.theme import Tokens
+from tensormorph.gui.theme import Tokens, ui_font
 from tensormorph.gui.viewer import Viewer
 from tensormorph.model import LogicalTensor
 from tensormorph.picture import MAGNITUDES
@@ -52,13 +52,14 @@ class HeatmapView(QWidget):
         self._tensor: LogicalTensor | None = None
         self._hover: tuple[int, int] | None = None
         self._hover_at = QPoint()
+        self._owed = QPointF()
         self._failed: dict[str, None] = {}
         self.title = TitleRow(tokens)
         self.controls = PlaneBar(tokens)
         self.picture = PictureBox(tokens)
         self.scale = ColourBar(tokens)
         self.caption = PlainLabel("", "text3", 11)
-        self.trouble = PlainLabel("", "err", 11)
+        self.trouble = ElidedLabel(tokens, "err", ui_font(11), Qt.TextElideMode.ElideRight)
         self.read_all = QPushButton()
         self.state = StatePanel(tokens)
         self.card = HoverCard(tokens, self.picture)
@@ -236,8 +237,7 @@ class HeatmapView(QWidget):
         self.read_all.setToolTip("Stop reading (Esc)" if reading else "Read every element in sight")
         sentences = [printable(sentence, 300) for sentence in self._failed]
         more = f" and {plural(len(sentences) - 1, 'more problem')}" if len(sentences) > 1 else ""
-        self.trouble.setText(sentences[0] + more if sentences else "")
-        self.trouble.setToolTip("\n".join(sentences[:20]))
+        self.trouble.set_text(sentences[0] + more if sentences else "", "\n".join(sentences[:20]))
         if viewer.paint is not None and viewer.survey is not None:
             magnitude = plane.source.dtype.kind == "c" or self.controls.reduction in MAGNITUDES
             told = _limits_told(viewer.survey, self.controls.span)
@@ -261,9 +261,12 @@ class HeatmapView(QWidget):
     # ------------------------------------------------------------ pointer
 
     def _on_dragged(self, by: QPointF) -> None:
-        ratio = self.picture.devicePixelRatioF()
         self._on_hovered(None)
-        self.viewer.pan(-round(by.y() * ratio), -round(by.x() * ratio))
+        # What is less than a device pixel is owed to the next move: the picture stays under the pointer.
+        self._owed += by * self.picture.devicePixelRatioF()
+        step = self._owed.toPoint()
+        self._owed -= QPointF(step)
+        self.viewer.pan(-step.y(), -step.x())
 
     def _on_hovered(self, pixel: tuple[int, int] | None) -> None:
         camera, plane = self.viewer.camera, self.viewer.plane

@@ -134,8 +134,8 @@ class TableView(QWidget):
             self._open(Plane(self._tensor, rows, cols, at))
 
     def _open(self, plane: Plane | None) -> None:
-        tensor, self._told = self._tensor, None
-        self.status.emit("")
+        tensor = self._tensor
+        self._tell_element(None)
         self.title.name.set_text(self._selection.name or "")
         if plane is None or not self.controls.shows(plane):
             self.controls.show_plane(plane)
@@ -166,6 +166,7 @@ class TableView(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._read()
+        self._tell_element(self.grid.anchor)
 
     # ------------------------------------------------------------ reading
 
@@ -254,8 +255,10 @@ class TableView(QWidget):
         self._tell_element(cell if cell is not None else self.grid.anchor)
 
     def _tell_element(self, cell: Cell | None) -> None:
-        """Say an element's value, now or as soon as it has come."""
+        """Say an element's value, now or as soon as it has come; nothing while another view is seen instead."""
         self._told = cell
+        if not self.isVisible():
+            return
         if cell is None or self.plane is None:
             self.status.emit("")
             return

@@ -12,9 +12,9 @@ from PySide6.QtCore import QObject, Signal
 
 from tensormorph.errors import CancelledError
 from tensormorph.gui.background import Lane, post
-from tensormorph.gui.table_cells import Block, read_block
+from tensormorph.gui.table_cells import Block, lost_block, read_block
 from tensormorph.model import LogicalTensor
-from tensormorph.pyramid import Plane, Span
+from tensormorph.pyramid import Plane, Span, problem_of
 
 BLOCK_ROWS, BLOCK_COLS = 64, 32
 CACHE_BYTES = 16 << 20
@@ -175,13 +175,15 @@ class Blocks(QObject):
         rows, cols = key.spans(plane.shape)
         try:
             block = read_block(subject.tensor, plane, rows, cols, subject.room, lambda: key not in self._wanted)
+            # The texts in sight, so that the GUI thread need not find them all at once.
+            down, right = key.part(plane.shape, *self._sight)
+            for row in range(*down):
+                block.line(row, *right)
+                time.sleep(_PAUSE_SECONDS)
         except CancelledError:
             return
-        # The texts in sight, so that the GUI thread need not find them all at once.
-        down, right = key.part(plane.shape, *self._sight)
-        for row in range(*down):
-            block.line(row, *right)
-            time.sleep(_PAUSE_SECONDS)
+        except Exception as error:  # a bug: shown in the cells, where dots would promise that something comes
+            block = lost_block((rows[1] - rows[0], cols[1] - cols[0]), problem_of(error, None), subject.room)
         self._sent.add(key)
         self._send(partial(self._take, key, block))
 

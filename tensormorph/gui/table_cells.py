@@ -92,7 +92,7 @@ def fitted(whole: str, value: Any, most: int) -> str:
         real = text(value.real)
         part = (most - 1) // 2
         imaginary = whole[len(real) : -1]
-        return f"{_with_exponent(real, part)}{imaginary[0]}{_with_exponent(imaginary[1:], part)}j"
+        return f"{_with_exponent(real, part)}{imaginary[0]}{_with_exponent(imaginary[1:], part - 1)}j"
     return _with_exponent(whole, most)
 
 
@@ -214,6 +214,12 @@ def read_block(
     return Block(flat, kinds, tuple(problems), why, most, n_read)
 
 
+def lost_block(shape: tuple[int, int], problem: Problem, most: int) -> Block:
+    """Return the block of elements none of which can be shown, all for one reason."""
+    kinds = np.full(shape, LOST, np.uint8)
+    return Block(np.zeros(shape, np.bool_), kinds, (problem,), np.zeros(shape, np.int16), most, 0)
+
+
 def flattened(plane: Plane, values: NDArray[Any], shape: tuple[int, int]) -> NDArray[Any]:
     """Return values in the axes of the source as rows and columns of the plane."""
     return values.reshape(shape[::-1]).T if plane.transposed else values.reshape(shape)
@@ -228,7 +234,8 @@ def _classify(values: NDArray[Any], kinds: NDArray[np.uint8]) -> None:
         nan, infinite = np.isnan(values), np.isinf(values)
         negative = np.zeros_like(nan)
     else:
-        wide = values.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # raised by signalling NaNs, which a file may hold
+            wide = values.astype(np.float64)
         nan, infinite, negative = np.isnan(wide), np.isinf(wide), wide < 0
     kinds[there & infinite & ~negative] = POSITIVE_INFINITY
     kinds[there & infinite & negative] = NEGATIVE_INFINITY

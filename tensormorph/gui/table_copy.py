@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tensormorph.errors import MissingRegionError
 from tensormorph.gui.table_cells import flattened, texts_slowly
 from tensormorph.model import LogicalTensor
 from tensormorph.pyramid import READ_BYTES, Plane, Span, pieces
@@ -37,12 +36,8 @@ def read_copy(tensor: LogicalTensor, plane: Plane, rows: Span, cols: Span, form:
     """
     region = plane.region(rows, cols)
     values = np.empty(region.shape, tensor.dtype)
-    n_bytes = 0
-    for piece in pieces(tensor, region, READ_BYTES):
-        if piece.problem is not None:
-            raise MissingRegionError(tensor.name, piece.region, piece.problem.sentence)
-        n_bytes += piece.nbytes
     tensor.read_into(region, values)
+    n_bytes = sum(piece.nbytes for piece in pieces(tensor, region, READ_BYTES))
     flat = flattened(plane, values, (rows[1] - rows[0], cols[1] - cols[0]))
     if form == "TSV":
         return Copied(tab_separated(flat), n_bytes)

@@ -138,9 +138,8 @@ class Grid(QAbstractScrollArea):
 
     def point(self, cell: Cell | None) -> None:
         """Select one cell, or none, and move it into sight."""
-        if cell != self._anchor or cell is None:
-            self._anchor = self._corner = cell
-            self.stretched.emit()
+        self._anchor = self._corner = cell
+        self.stretched.emit()
         if cell is not None:
             self._reveal_shown = not self.isVisible()
             self.reveal(cell)

@@ -21,17 +21,23 @@ from tensormorph.model import Checkpoint
 from tensormorph.readers import safetensors, torch_save
 from tensormorph.readers._process import Report, silent
 from tensormorph.readers._strangers import stranger
-from tensormorph.readers._target import Claim, Target, look, natural
+from tensormorph.readers._target import Claim, Stated, Target, look, natural
 from tensormorph.text import listing, printable
 
 READERS: tuple[ModuleType, ...] = (safetensors, torch_save)
-"""One module a format, in order. Each has NAME, ``sniff(target)`` and ``read(target, claim, problems, report)``."""
+"""One module a format, in order: NAME, ``sniff(target)``, ``read(target, claim, problems, report, stated)``."""
 
 FOLDERS_SEEN = 4096
 """So many folders are looked into below a path that is no checkpoint itself."""
 
 
-def open_checkpoint(path: str | os.PathLike[str], *, reader: str | None = None, report: Report = silent) -> Checkpoint:
+def open_checkpoint(
+    path: str | os.PathLike[str],
+    *,
+    reader: str | None = None,
+    report: Report = silent,
+    parameter_order: Sequence[str] = (),
+) -> Checkpoint:
     """Open a checkpoint: a file, a folder, an index, or a folder that holds exactly one checkpoint somewhere below.
 
     Reads metadata and no tensor data; never changes, locks or runs anything.
@@ -42,6 +48,9 @@ def open_checkpoint(path: str | os.PathLike[str], *, reader: str | None = None, 
         Name of the format where it cannot be told, or where it is told wrongly.
     report
         Called as ``report(what, done, total)`` while reading; raises CancelledError to stop.
+    parameter_order
+        Names of the parameters in the order in which the optimizer was given them: names optimizer state that the
+        file itself only numbers. Nothing is matched by shape.
 
     Raises
     ------
@@ -66,7 +75,7 @@ def open_checkpoint(path: str | os.PathLike[str], *, reader: str | None = None, 
         raise UnknownFormatError(str(target.path), reasons, _stranger(target))
     module, claim = _decide(target, claims)
     problems = _locked_folders(Path(os.path.abspath(path)), target.path)
-    checkpoint: Checkpoint = module.read(target, claim, problems, report)
+    checkpoint: Checkpoint = module.read(target, claim, problems, report, Stated(tuple(parameter_order)))
     return checkpoint
 
 

@@ -55,6 +55,19 @@ class Claim:
     parsed: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What the person says because no file does.
+
+    Fields
+    ------
+    parameter_order
+        Names of the parameters in the order in which the optimizer was given them.
+    """
+
+    parameter_order: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """A path as every reader sees it.

@@ -28,7 +28,7 @@ from tensormorph.readers._sets import (
     owned_names,
     tell_misnamed,
 )
-from tensormorph.readers._target import Claim, Target, look
+from tensormorph.readers._target import Claim, Stated, Target, look
 from tensormorph.readers._torch_facts import training_facts
 from tensormorph.readers._torch_table import FileTensors, build_table, file_tensors
 from tensormorph.readers._torch_tree import Tree, read_tree
@@ -49,17 +49,19 @@ class _Opened:
     tensors: FileTensors
 
 
-def open_claim(target: Target, claim: Claim, problems: list[Problem], report: Report) -> Checkpoint:
+def open_claim(target: Target, claim: Claim, problems: list[Problem], report: Report, stated: Stated) -> Checkpoint:
     """Open what the reader claimed. Raises as its `read`."""
     pool = FilePool()
     try:
-        return _read(target, claim, problems, report, pool)
+        return _read(target, claim, problems, report, stated, pool)
     except BaseException:
         pool.close()
         raise
 
 
-def _read(target: Target, claim: Claim, problems: list[Problem], report: Report, pool: FilePool) -> Checkpoint:
+def _read(
+    target: Target, claim: Claim, problems: list[Problem], report: Report, stated: Stated, pool: FilePool
+) -> Checkpoint:
     if target.is_folder:
         indexes = sorted(n for n in claim.files if TORCH.index.fullmatch(n))
         listed = [n for n in target.names if n in claim.files and n not in indexes]
@@ -72,7 +74,7 @@ def _read(target: Target, claim: Claim, problems: list[Problem], report: Report,
         parts = [Part(TORCH, TORCH.stem(target.path.name), [target.path.name])]
     names = list(dict.fromkeys(n for part in parts for n in (*part.files, *part.strays)))
     tell_misnamed([n for n in names if SAFETENSORS.holds(n)], "what torch.save writes", problems)
-    opened, failures = _open_all(target, names, pool, report)
+    opened, failures = _open_all(target, names, pool, report, stated)
     if failures and not opened and len(names) == 1:
         raise failures[names[0]]
     problems.extend(Problem(e.code, "error", str(e), file=name) for name, e in failures.items())
@@ -98,7 +100,7 @@ def _read(target: Target, claim: Claim, problems: list[Problem], report: Report,
 
 
 def _open_all(
-    target: Target, names: Sequence[str], pool: FilePool, report: Report
+    target: Target, names: Sequence[str], pool: FilePool, report: Report, stated: Stated
 ) -> tuple[dict[str, _Opened], dict[str, TensormorphError]]:
     opened: dict[str, _Opened] = {}
     failures: dict[str, TensormorphError] = {}
@@ -108,7 +110,7 @@ def _open_all(
             path = target.resolve(name)
             source = ByteSource(pool, path, name, 0, pool.identity(path).n_bytes)
             file = open_torch(source, report)
-            tree = read_tree(file.root, name, alone=TORCH.stem(name))
+            tree = read_tree(file.root, name, TORCH.stem(name), stated.parameter_order)
             opened[name] = _Opened(file, tree, file_tensors(file, tree))
         except TensormorphError as error:
             if error.code == "cancelled":

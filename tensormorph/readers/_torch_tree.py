@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tensormorph.columns import TensorKey
@@ -99,21 +99,23 @@ class _Place:
         return _Place((*self.path, name) if name else self.path, self.depth + 1, optimizer)
 
 
-def read_tree(root: Value, file: str, alone: str) -> Tree:
+def read_tree(root: Value, file: str, alone: str, order: Sequence[str] = ()) -> Tree:
     """Return the tensors and objects of `root`.
 
     Parameters
     ----------
     alone
         Name of the tensor where `root` is nothing but a tensor.
+    order
+        Parameter names in the order in which the optimizer was given them, where the person states it.
     """
     tree = Tree()
     tensors = _Tensors()
     if tensors.of(root) is not None:
         tree.tensors.append(NamedTensor(alone, TensorKey("", alone), tensors.of(root) or ""))
         return tree
-    holds, order = _holders(root, tensors)
-    tree.problems.extend(_odd_form(order, file))
+    holds, nodes = _holders(root, tensors)
+    tree.problems.extend(_odd_form(nodes, file))
     taken: set[str] = set()
     keys: set[TensorKey] = set()
     tree.top = {name: value for name, value, _ in _members(root)}
@@ -131,7 +133,7 @@ def read_tree(root: Value, file: str, alone: str) -> Tree:
             tree.tensors.append(NamedTensor(name, key, found))
         elif id(node) in holds and id(node) not in seen and place.depth <= MOST_DEPTH:
             seen.add(id(node))
-            optimizer = _optimizer(node, place) or place.optimizer
+            optimizer = _optimizer(node, place, order, file, tree.problems) or place.optimizer
             below = [(value, place.below(name, optimizer)) for name, value, _ in _members(node)]
             stack.extend(reversed(below))
         elif len(tree.objects) < MOST_OBJECTS:
@@ -245,18 +247,31 @@ def _text(key: Value) -> str:
     return str(key) if isinstance(key, int | float | bool) or key is None else describe(key, 60)
 
 
-def _optimizer(node: Value, place: _Place) -> _Optimizer | None:
+def _optimizer(
+    node: Value, place: _Place, order: Sequence[str], file: str, problems: list[Problem]
+) -> _Optimizer | None:
     members = {name: value for name, value, _ in _members(node)} if isinstance(node, Dict | Call) else {}
     groups = members.get("param_groups")
     if "state" not in members or not isinstance(groups, SEQUENCES):
         return None
     names: dict[str, str] = {}
+    all_ids: list[str] = []
     for group in groups:
         if not isinstance(group, Dict):
             continue
         ids, told = group.get("params"), group.get("param_names")
-        if isinstance(ids, SEQUENCES) and isinstance(told, SEQUENCES) and len(ids) == len(told):
-            names.update((_text(i), name) for i, name in zip(ids, told, strict=True) if isinstance(name, str))
+        if isinstance(ids, SEQUENCES):
+            all_ids.extend(_text(i) for i in ids)
+            if isinstance(told, SEQUENCES) and len(ids) == len(told):
+                names.update((_text(i), name) for i, name in zip(ids, told, strict=True) if isinstance(name, str))
+    if order and not names:
+        if len(order) == len(all_ids):
+            names = dict(zip(all_ids, order, strict=True))
+            told = f"Optimizer state is named by the order of {plural(len(order), 'parameter')} that was stated"
+            problems.append(Problem("parameter-order", "info", told, file=file))
+        else:
+            told = f"{plural(len(order), 'parameter')} were stated; the optimizer has {count(len(all_ids))}: not used"
+            problems.append(Problem("parameter-order", "warning", told, file=file))
     return _Optimizer(len(place.path), names)
 
 

@@ -35,7 +35,7 @@ from tensormorph.readers._sets import (
     tell_misnamed,
 )
 from tensormorph.readers._strangers import stranger
-from tensormorph.readers._target import Claim, Target, look
+from tensormorph.readers._target import Claim, Stated, Target, look
 from tensormorph.readers._whole import Merged, StoredFile, merge
 from tensormorph.text import count, listing, plural, printable
 
@@ -112,8 +112,10 @@ def _odd(head: bytes) -> str:
 # ---------------------------------------------------------------- reading
 
 
-def read(target: Target, claim: Claim, problems: list[Problem], report: Report) -> Checkpoint:
+def read(target: Target, claim: Claim, problems: list[Problem], report: Report, stated: Stated) -> Checkpoint:
     """Open what `sniff` claimed; reads headers, the index and small JSON files, and no tensor data.
+
+    Nothing that can be stated applies: names and places are all in the headers.
 
     Raises
     ------

@@ -9,7 +9,7 @@ from tensormorph.model import Checkpoint
 from tensormorph.readers._process import Report
 from tensormorph.readers._sets import SAFETENSORS, TORCH
 from tensormorph.readers._strangers import stranger
-from tensormorph.readers._target import Claim, Target
+from tensormorph.readers._target import Claim, Stated, Target
 from tensormorph.text import listing, plural, printable
 
 NAME = "torch_save"
@@ -70,7 +70,7 @@ def _is_header(head: bytes) -> bool:
 # ---------------------------------------------------------------- reading
 
 
-def read(target: Target, claim: Claim, problems: list[Problem], report: Report) -> Checkpoint:
+def read(target: Target, claim: Claim, problems: list[Problem], report: Report, stated: Stated) -> Checkpoint:
     """Open what `sniff` claimed; reads directories and pickles, and no tensor data.
 
     Raises
@@ -81,4 +81,4 @@ def read(target: Target, claim: Claim, problems: list[Problem], report: Report) 
     # The interpreter is a third of what all readers import: who opens another format need not wait for it.
     from tensormorph.readers._torch_open import open_claim
 
-    return open_claim(target, claim, problems, report)
+    return open_claim(target, claim, problems, report, stated)

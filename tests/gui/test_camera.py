@@ -108,6 +108,7 @@ def test_ticks_are_multiples_of_one_power_of_two_and_the_end(
     inner = [place for place in places if place != n]
     assert places == sorted(set(places))
     assert all(0 <= place <= n for place in places)
+    assert all(first <= place <= last for place in inner)
     if len(inner) > 1:
         step = inner[1] - inner[0]
         assert step & (step - 1) == 0

@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
-from tensormorph.errors import ReadError
+from tensormorph.errors import CancelledError, ReadError
 from tensormorph.gui.jobs import (
     CellsRequest,
     CellsResult,
@@ -206,6 +206,24 @@ def test_views_that_change_at_any_moment_leave_the_last_one_complete(qtbot: QtBo
         drawn = heard.tiles[key].drawn
         assert drawn is not None
         assert drawn.pixels.tolist() == expected(values, key)
+
+
+def test_a_view_that_comes_back_just_after_its_read_was_broken_off_is_read_again(
+    qtbot: QtBot, loader: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, asked = loader._read_tiles, iter([True])
+
+    def broken_off_once(*args: Any) -> dict[TileKey, Tile]:
+        if next(asked, False):
+            raise CancelledError  # the view that it belonged to had gone, and is back by now
+        return read(*args)
+
+    monkeypatch.setattr(loader, "_read_tiles", broken_off_once)
+    plane = Plane.of(tensor_of(array_source(ramp(200, 200))))
+    heard, wanted = Heard(loader), whole(plane)
+    loader.show(view(plane, wanted))
+    qtbot.waitUntil(lambda: bool(heard.tiles))
+    assert heard.tiles[wanted[0]].drawn is not None
 
 
 # ---------------------------------------------------------------- failures

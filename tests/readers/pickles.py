@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -23,6 +24,13 @@ from tensormorph.readers._pickle_nodes import (
     Value,
     is_global,
 )
+from tests import hostile_inputs
+
+# The assembler of the hostile inputs: a text, a whole number, a name in two lines, a state dict's tensor.
+S: Callable[[str], bytes] = hostile_inputs.S
+I: Callable[[int], bytes] = hostile_inputs.I  # noqa: E741
+G: Callable[[str, str], bytes] = hostile_inputs.G
+TEN: Callable[[], bytes] = hostile_inputs.TEN
 
 
 class Stub:
@@ -71,6 +79,7 @@ def thaw(value: Value, made: dict[int, Any] | None = None) -> Any:
     made = {} if made is None else made
     if id(value) in made:
         return made[id(value)]
+    out: Any
     match value:
         case List():
             made[id(value)] = out = []

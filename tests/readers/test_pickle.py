@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import collections
-import contextlib
 import datetime as dt
 import gc
 import io
@@ -55,14 +54,18 @@ from tensormorph.readers._pickle_nodes import (
 )
 from tensormorph.readers._pickle_show import to_plain, walk
 from tests import hostile_inputs
-from tests.readers.pickles import python_reads, same, thaw
+from tests.readers.pickles import TEN, G, S, python_reads, same, thaw
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
-S, I, G = hostile_inputs.S, hostile_inputs.I, hostile_inputs.G  # noqa: E741  # short as in the hostile inputs
 
 
 def codes(found: Pickle) -> list[str]:
     return [problem.code for problem in found.problems]
+
+
+def opcodes_at(data: bytes) -> list[int]:
+    """Return the bytes at which opcodes stand, by CPython's own tools."""
+    return [at for _, _, at in pickletools.genops(data) if at is not None]
 
 
 def whole(data: bytes) -> Value:
@@ -136,7 +139,7 @@ def written(obj: Any, protocol: int, by: str) -> bytes:
     return pickletools.optimize(data) if by == "optimized" else data
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(OBJECTS | graphs(), st.sampled_from(PROTOCOLS), st.sampled_from(["C", "Python", "optimized"]))
 def test_what_python_pickles_reads_as_python_reads_it(obj: Any, protocol: int, by: str) -> None:
     data = written(obj, protocol, by)
@@ -246,7 +249,7 @@ HAND_MADE: dict[str, tuple[bytes, Any]] = {
     "LONG": (b"(L12345678901234567890123L\nL-7\nt.", [12345678901234567890123, -7]),
     "LONG1": (b"(\x8a\x00\x8a\x02\xff\x7f\x8a\x01\x80t.", [0, 32767, -128]),
     "LONG4": (b"\x8b\x03\0\0\0\0\0\xff.", -65536),
-    "STRING": (b"(S'a\\n\\x41\\101\\'\\\\q'\nS\"b\"\nt.", ["a\nAA'\\q", "b\\z"]),
+    "STRING": (b"(S'a\\n\\x41\\101\\'\\\\q'\nS\"b\"\nt.", ["a\nAA'\\q", "b"]),
     "BINSTRING": (b"T\x02\0\0\0ab.", "ab"),
     "SHORT_BINSTRING": (b"(U\x02\xc3\xa9U\x01\xfft.", ["é", "bytes of 1"]),
     "BINBYTES": (b"B\x03\0\0\0abc.", "bytes of 3"),
@@ -334,7 +337,7 @@ def test_an_opcode_does_what_it_should(name: str) -> None:
 @pytest.mark.parametrize("name", HAND_MADE)
 def test_an_opcode_cut_anywhere_breaks_off_at_its_byte(name: str) -> None:
     data = HAND_MADE[name][0].removesuffix(b"N" if name == "STOP" else b"")
-    begins = [at for _, _, at in pickletools.genops(data)] + [len(data)]
+    begins = [*opcodes_at(data), len(data)]
     for cut in range(len(data)):
         found = interpret(data[:cut])
         assert (found.complete, found.truncated) == (False, True)
@@ -368,6 +371,17 @@ def test_what_is_done_to_an_object_is_kept_beside_it() -> None:
     assert call.pairs.get("a") == 9
     assert call.state == "state"
     assert call.at == data.index(b"R")
+
+
+def test_text_of_python_2_is_text_where_it_can_be_and_gives_its_bytes_back() -> None:
+    value = whole(b"(S'b\\z\\777\\x4'\nU\x02\xc3\xa9T\x01\0\0\0\xfft.")
+    assert isinstance(value, Tuple)
+    assert list(value) == [b"b\\z\xff\\x4", "\u00e9", b"\xff"]
+
+
+def test_a_memo_that_begins_at_1_as_that_of_python_2_is_found() -> None:
+    value = whole(b"(]q\x01K\x05q\x02U\x01aq\x03h\x01h\x02h\x03t.")
+    assert to_plain(value) == [[], 5, "a", "(shared, first at [0])", 5, "a"]
 
 
 def test_a_second_state_does_not_hide_the_first() -> None:
@@ -578,7 +592,7 @@ def test_a_pickle_of_torch_reads_whole(torch_pickle: bytes) -> None:
 
 
 def test_every_cut_of_a_real_pickle_names_its_byte_and_raises_nothing(torch_pickle: bytes) -> None:
-    begins = [at for _, _, at in pickletools.genops(torch_pickle)]
+    begins = opcodes_at(torch_pickle)
     opcode = 0
     for cut in range(len(torch_pickle)):
         found = interpret(torch_pickle[:cut])
@@ -621,10 +635,22 @@ def test_the_five_pickles_of_a_legacy_file_are_read_one_after_the_other() -> Non
     keys = to_plain(values[4])
     assert len(keys) == 1
     assert data[at:] == struct.pack("<q4f", 4, 0, 1, 2, 3)
-    # From the file's beginning alone it is known that more is needed, not that it is damaged.
-    assert interpret(data[: at - 5], values[0].bit_length() and interpret(data).end).complete
+    # Of the file's beginning alone it is said that more is needed, of damage that it is damage.
     assert interpret(data[:10]).truncated
     assert not interpret(b"\xff").truncated
+
+
+def test_twenty_thousand_tensors_take_a_moment() -> None:
+    """Most generous, so that only what is quadratic fails: 0.2 s on the machine where it was written."""
+    tensor = TEN()
+    names = [S(f"layers.{i}.weight") for i in range(20_000)]
+    data = b"}(" + b"".join(name + b"r" + struct.pack("<I", i) + tensor for i, name in enumerate(names)) + b"u."
+    began = time.process_time()
+    value = whole(data)
+    assert time.process_time() - began < 3
+    assert isinstance(value, Dict)
+    assert len(value) == 20_000
+    assert describe(value.get("layers.19999.weight")) == "not loaded: torch._utils._rebuild_tensor_v2"
 
 
 # ---------------------------------------------------------------- limits, progress, cancel
@@ -702,23 +728,24 @@ def test_any_buffer_is_taken(kind: Callable[[bytes], Any]) -> None:
 
 
 hostile_inputs.SCALE = 0.1
-HOSTILE = sorted(name for name, (group, _) in hostile_inputs.CASES.items() if group in ("pickle", "pt-zip"))
-# Where the zip directory is what is damaged there is no pickle to take out.
+# Where the directory of the zip is what is damaged, there is no pickle to take out.
 NO_PICKLE = {"pt_truncated_half", "pt_missing_data_pkl", "pt_million_entries", "pt_overlap_bomb", "pt_zip64_lie",
              "pt_local_offset_lie", "pt_encrypted_flag", "pt_local_name_differs"}  # fmt: skip
-# What is wrong or odd in these is not the pickle's: Python reads it without a word. Depth and sharing are measured below;
-# numbers that lie, and an old record of torch, are for the reader above.
+HOSTILE = sorted(
+    name for name, (group, _) in hostile_inputs.CASES.items() if group in ("pickle", "pt-zip") and name not in NO_PICKLE
+)
+# What is wrong or odd in these is not the pickle's: Python reads it without a word. Depth and sharing are measured
+# below; numbers that lie, and an old record of torch, are for the reader above.
 SOUND_AS_PICKLES = {"pk_deep_list", "pk_billion_laughs", "pk_binpersid_not_storage", "pk_legacy_numel_lie",
                     "pk_legacy_truncated", "pk_numpy_shape_lie"}  # fmt: skip
 
 
 def pickles_of(path: Path) -> list[bytes]:
     """Return the pickles in a file: itself, or the data.pkl of an archive, all of them."""
-    if path.read_bytes()[:2] != b"PK" and not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(path):
         return [path.read_bytes()]
-    with contextlib.suppress(zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(path) as archive:
         return [archive.read(info) for info in archive.infolist() if info.filename.endswith("/data.pkl")]
-    return []
 
 
 def outcome(found: Pickle) -> set[str]:
@@ -742,7 +769,7 @@ def test_r60_r106_a_hostile_pickle_runs_nothing_and_is_read_as_stated(
     path, expected = make(tmp_path)
     found = [interpret(data) for data in pickles_of(path)]
     nothing_done.clear()  # making the case was the test's own doing
-    assert bool(found) != (case in NO_PICKLE)
+    assert found
     for each in found:
         for visit in walk(each.value):
             describe(visit.node)
@@ -764,7 +791,9 @@ def test_r106_the_others_are_still_there_when_one_entry_would_run_a_program(tmp_
 
 def test_a_confused_memo_resolves_as_python_resolves_it(tmp_path: Path) -> None:
     make: Any = hostile_inputs.CASES["pk_memo_confusion"][1]
-    value = whole(make(tmp_path)[0].read_bytes())
+    found = interpret(make(tmp_path)[0].read_bytes())
+    assert codes(found) == ["pickle-left-over"]
+    value = found.value
     assert isinstance(value, Call)
     assert is_global(value.function, "posix", "system")
 
@@ -813,7 +842,7 @@ def test_bombs_at_full_size_stay_below_a_gibibyte_and_ten_seconds_each(tmp_path:
 
 
 _DEEP = """
-import json, sys, threading
+import gc, json, sys, threading
 from tensormorph.readers._pickle import interpret
 from tensormorph.readers._pickle_nodes import canonical, describe
 from tensormorph.readers._pickle_show import to_plain, walk
@@ -835,12 +864,15 @@ made = {
     "keyword arguments": (C + b")") * n + b"}" + b"\\x92" * n + b".",
     "persistent": b"N" + b"Q" * n + b".",
     "built again": (C + b")\\x81NbK\\1b") * n + b"b" * (n - 1) + b".",
-    "wrong target": b"N" + b"K\\1\\x85K\\1a" * n + b".",
+    "wrong target": b"N" + b"K\\1a\\x85" * n + b".",
     "broken off": b"(" * n,
     "getattr": b"c__builtin__\\ngetattr\\n" * n + C + b"X\\1\\0\\0\\0a\\x86R" * n + b".",
 }
+gc.disable()  # it would look through the growing nest again and again
+
 def all_of_it():
-    for name, data in made.items():
+    for name in sys.argv[2:] or made:
+        data = made[name]
         found = interpret(data)
         value = found.value
         assert describe(value, 100) and len(repr(value)) < 200
@@ -851,6 +883,8 @@ def all_of_it():
             if deepest is None or visit.depth > deepest.depth:
                 deepest = visit
         print(name, found.complete, deepest.depth >= n - 1, len(deepest.path) < 3000, flush=True)
+        if name == "argument of a call":
+            gc.collect()
         del value, visit, deepest
         del found
 threading.stack_size(1 << 18)
@@ -860,13 +894,15 @@ thread.join()
 """
 
 
-def test_nesting_200_000_deep_recurses_nowhere_not_even_when_it_is_freed() -> None:
-    lines = run(_DEEP, "200000").splitlines()
-    assert len(lines) == 18
+@pytest.mark.parametrize("depth", [20_000, 200_000])
+def test_nesting_recurses_nowhere_not_even_when_it_is_freed(depth: int) -> None:
+    """A thread of 256 KiB of stack ends at some thousand levels of anything that recurses."""
+    kinds = [] if depth == 20_000 else ["list", "argument of a call"]
+    lines = run(_DEEP, str(depth), *kinds).splitlines()
+    assert len(lines) == (len(kinds) or 18)
     for line in lines:
         name, *facts = line.rsplit(" ", 3)
-        if True:
-            assert facts == [str(name != "broken off"), "True", "True"], line
+        assert facts == [str(name != "broken off"), "True", "True"], line
 
 
 def test_colliding_numbers_cost_no_more_than_others() -> None:

@@ -298,6 +298,19 @@ def test_optimizer_state_without_names_stays_unnamed_and_is_never_matched_by_sha
         assert "by number" in checkpoint.facts.states["moments"].evidence
 
 
+def test_a_stated_order_names_optimizer_state_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
+    model, optimizer = _train(names=False)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "m.pt")
+    order = [name for name, _ in model.named_parameters()]
+    with open_checkpoint(tmp_path, parameter_order=order) as checkpoint:
+        key = checkpoint["optimizer.state.3.exp_avg"].key
+        assert (key.param, key.slot, key.named) == ("1.bias", "exp_avg", True)
+        assert "parameter-order" in [p.code for p in checkpoint.problems]
+    with open_checkpoint(tmp_path, parameter_order=order[:-1]) as checkpoint:
+        assert not checkpoint["optimizer.state.3.exp_avg"].key.named
+        assert codes(checkpoint) == ["parameter-order"]
+
+
 def test_r63_a_dotted_key_and_a_nested_one_are_two_tensors(tmp_path: Path) -> None:
     torch.save({"a.b": torch.ones(1), "a": {"b": torch.full((1,), 2.0)}, 0: torch.zeros(2), "0": torch.ones(3)},
                tmp_path / "m.pt")  # fmt: skip
