@@ -28,12 +28,14 @@ COMMANDS: dict[str, Command] = {
     "open_again": Command("File", "Open again", ("F5",), tip="Read what is on disk now"),
     "close": Command("File", "Close checkpoint", ("Ctrl+W",)),
     "quit": Command("File", "Quit", ("Ctrl+Q",)),
-    "copy_name": Command("Edit", "Copy tensor name", ("Ctrl+Shift+C",)),
+    "copy_name": Command("Edit", "Copy tensor name", ("Ctrl+Alt+C",)),
     "filter": Command("Edit", "Filter tensors", ("Ctrl+F",)),
     "cancel": Command("Edit", "Cancel", ("Esc",), tip="Cancel what runs, then clear the selection"),
     "outliner": Command("View", "Outliner", ("Ctrl+B",), checkable=True),
     "bottom": Command("View", "Problems, tasks and log", ("Ctrl+J",), checkable=True),
     "inspector": Command("View", "Inspector", ("Ctrl+I",), checkable=True),
+    "heatmap": Command("View", "Heatmap", ("Alt+1",)),
+    "table": Command("View", "Table", ("Alt+2",), tip="The exact values"),
     "back": Command("Go", "Back", ("Alt+Left",), tip="The tensor that was chosen before"),
     "forward": Command("Go", "Forward", ("Alt+Right",)),
     "go_tensor": Command("Go", "Go to tensor…", ("Ctrl+P",)),
@@ -47,7 +49,7 @@ COMMANDS: dict[str, Command] = {
     "log": Command("Help", "Show the log"),
     "copy_version": Command("Help", "Copy version and system"),
 }
-_RULE_BEFORE = ("open_again", "quit", "cancel", "go_tensor", "previous_layer", "next_problem")
+_RULE_BEFORE = ("open_again", "quit", "cancel", "heatmap", "go_tensor", "previous_layer", "next_problem")
 _NOT_YET = {"compare": "Comparing two checkpoints is not part of this version"}
 
 

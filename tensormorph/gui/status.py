@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QStatusBar
+from PySide6.QtWidgets import QStatusBar, QWidget
 
 import tensormorph
 from tensormorph.gui.opening import Opened
@@ -23,7 +23,8 @@ class StatusLine(QStatusBar):
         self.element = PlainLabel("", "text2", 11)
         self.bytes = PlainLabel("", "text2", 11)
         self._opened: Opened | None = None
-        self._by_elements = self._by_picture = self._by_picture_before = 0
+        self._by_elements = self._by_views_before = 0
+        self._by_view: dict[QWidget, int] = {}
         self.setSizeGripEnabled(False)
         self.setFixedHeight(24)
         self.setContentsMargins(12, 0, 12, 0)
@@ -39,7 +40,7 @@ class StatusLine(QStatusBar):
     def show_opened(self, opened: Opened | None) -> None:
         """Describe what is open; nothing of it was read yet."""
         self._opened = opened
-        self._by_elements, self._by_picture_before = 0, self._by_picture
+        self._by_elements, self._by_views_before = 0, sum(self._by_view.values())
         self.facts.setText("No checkpoint open" if opened is None else summary(opened))
         self._show_bytes()
 
@@ -52,9 +53,9 @@ class StatusLine(QStatusBar):
         self._by_elements += n_bytes
         self._show_bytes()
 
-    def count_picture(self, total: int) -> None:
-        """Take what the picture has read since the program began."""
-        self._by_picture = total
+    def count_view(self, view: QWidget, total: int) -> None:
+        """Take what a view has read since the program began."""
+        self._by_view[view] = total
         self._show_bytes()
 
     def _show_bytes(self) -> None:
@@ -62,7 +63,7 @@ class StatusLine(QStatusBar):
             version = f"Tensormorph {tensormorph.__version__}"
             self.bytes.setText(f"Reads only, runs no code from a checkpoint  ·  {version}")
         else:
-            read = self._by_elements + self._by_picture - self._by_picture_before
+            read = self._by_elements + sum(self._by_view.values()) - self._by_views_before
             self.bytes.setText(f"{size(read)} of values read")
 
     def say(self, text: str) -> None:

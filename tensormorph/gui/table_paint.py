@@ -145,7 +145,7 @@ def _paint_texts(painter: QPainter, sight: Sight, blocks: Blocks, texts: TextCac
     for colour, line_of in layers:
         painter.setPen(QColor(colour))
         for row, line in _lines(sight, blocks, line_of):
-            painter.drawStaticText(QPointF(sight.gutter + 9, sight.y(row) + lift), texts.get(line))
+            painter.drawStaticText(QPointF(sight.gutter, sight.y(row) + lift), texts.get(line))
 
 
 LineOf = Callable[[Block | None, int, int, int, int], str | None]

@@ -26,11 +26,12 @@ from tensormorph.gui.start import StartPage
 from tensormorph.gui.status import StatusLine
 from tensormorph.gui.topbar import TopBar
 from tensormorph.gui.tree import copyable, display_name
-from tensormorph.gui.workbench import MakePicture, Workbench, make_heatmap
+from tensormorph.gui.workbench import MakeView, Workbench, make_heatmap
 from tensormorph.text import printable
 
 _NEEDS_CHECKPOINT = ("open_again", "close", "copy_name", "filter", "outliner", "bottom", "inspector", "go_element",
-                     "previous_layer", "next_layer", "next_problem", "next_panel", "check")  # fmt: skip
+                     "previous_layer", "next_layer", "next_problem", "next_panel", "check", "heatmap",
+                     "table")  # fmt: skip
 _PANELS = ("outliner", "bottom", "inspector")
 
 
@@ -42,7 +43,7 @@ class MainWindow(QMainWindow):
         settings: Settings,
         *,
         open_: OpenFunction = open_with_readers,
-        make_picture: MakePicture = make_heatmap,
+        make_picture: MakeView = make_heatmap,
     ) -> None:
         super().__init__()
         self.settings = settings
@@ -105,6 +106,8 @@ class MainWindow(QMainWindow):
             "go_element": partial(self.bar.field.begin, ":"), "previous_layer": partial(self.step_layer, -1),
             "next_layer": partial(self.step_layer, 1), "next_problem": self.next_problem,
             "next_panel": self.workbench.focus_next, "check": self.check, "log": self.show_log,
+            "heatmap": partial(self.workbench.centre.show_view, "Heatmap"),
+            "table": partial(self.workbench.centre.show_view, "Table"),
             "copy_version": self._copy_version,
         })  # fmt: skip
         for name in _PANELS:
@@ -139,16 +142,16 @@ class MainWindow(QMainWindow):
         bench.inspector.internalError.connect(self.report_internal)
         bench.centre.problemsWanted.connect(self.check)
         bench.centre.banner.againWanted.connect(self.open_again)
-        bench.centre.pictureMade.append(self._connect_picture)
+        bench.centre.viewMade.connect(self._connect_view)
         bench.bottom.closed.connect(lambda: self.actions_["bottom"].setChecked(False))
         bench.bottom.table.problemChosen.connect(self._follow_problem)
         self.selection.historyChanged.connect(self._update_history)
         self.selection.tensorChanged.connect(partial(self.status.show_element, ""))
         self._app.styleHints().colorSchemeChanged.connect(self._scheme_changed)
 
-    def _connect_picture(self, picture: QWidget) -> None:
-        picture.status.connect(self.status.show_element)  # type: ignore[attr-defined]
-        picture.bytes_read.connect(self.status.count_picture)  # type: ignore[attr-defined]
+    def _connect_view(self, view: QWidget) -> None:
+        view.status.connect(self.status.show_element)  # type: ignore[attr-defined]
+        view.bytes_read.connect(partial(self.status.count_view, view))  # type: ignore[attr-defined]
 
     def set_theme(self, mode: str) -> None:
         """Take a theme and remember it."""

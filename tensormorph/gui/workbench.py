@@ -28,7 +28,7 @@ from tensormorph.gui.theme import Tokens
 from tensormorph.gui.tree import Outliner
 from tensormorph.text import listing, plural, printable
 
-MakePicture = Callable[[Selection, Tokens], QWidget]
+MakeView = Callable[[Selection, Tokens], QWidget]
 SIZES = {"outliner": 304, "inspector": 320, "bottom": 176}
 
 
@@ -37,6 +37,13 @@ def make_heatmap(selection: Selection, tokens: Tokens) -> QWidget:
     from tensormorph.gui.heatmap import HeatmapView
 
     return HeatmapView(selection, tokens)
+
+
+def make_table(selection: Selection, tokens: Tokens) -> QWidget:
+    """Return the table of exact values, loaded when its tab is first shown."""
+    from tensormorph.gui.table import TableView
+
+    return TableView(selection, tokens)
 
 
 class Banner(QWidget):
@@ -89,19 +96,21 @@ class Centre(QWidget):
     """Tabs of views on the selected tensor, and what stands there while there is none."""
 
     problemsWanted = Signal()  # noqa: N815
+    viewMade = Signal(QWidget)  # noqa: N815  # a view is made when its tab is first shown
 
-    def __init__(self, selection: Selection, tokens: Tokens, make_picture: MakePicture) -> None:
+    def __init__(self, selection: Selection, tokens: Tokens, make_picture: MakeView) -> None:
         super().__init__()
         self._selection = selection
         self._tokens = tokens
-        self._make_picture = make_picture
-        self.picture: QWidget | None = None
-        self.pictureMade: list[Callable[[QWidget], None]] = []
+        self._makers: dict[str, MakeView] = {"Heatmap": make_picture, "Table": make_table}
+        self.views: dict[str, QWidget] = {}
         self.banner = Banner(tokens)
         self.tabs = QTabBar()
         self.tabs.setDrawBase(False)
         self.tabs.setExpanding(False)
-        self.tabs.addTab("Heatmap")
+        for n, title in enumerate(self._makers, 1):
+            self.tabs.addTab(title)
+            self.tabs.setTabToolTip(n - 1, f"{title} (Alt+{n})")
         self._strip = QWidget()
         strip = QHBoxLayout(self._strip)
         strip.setContentsMargins(8, 0, 0, 0)
@@ -120,6 +129,7 @@ class Centre(QWidget):
         column.addWidget(self.stack, 1)
         self.stack.setAutoFillBackground(True)
         selection.tensorChanged.connect(self._show_tensor)
+        self.tabs.currentChanged.connect(self._show_tensor)
         self.set_tokens(tokens)
         self._show_tensor()
 
@@ -132,18 +142,28 @@ class Centre(QWidget):
             widget.setPalette(palette)
         self.empty.set_tokens(tokens)
         self.banner.set_tokens(tokens)
-        if self.picture is not None:
-            self.picture.set_tokens(tokens)  # type: ignore[attr-defined]
+        for view in self.views.values():
+            view.set_tokens(tokens)  # type: ignore[attr-defined]
+
+    def show_view(self, title: str) -> None:
+        """Bring the tab of a view to the front."""
+        self.tabs.setCurrentIndex(list(self._makers).index(title))
+
+    @property
+    def shown(self) -> QWidget | None:
+        """The view that is on screen; None while there is no tensor to view."""
+        view = self.stack.currentWidget()
+        return None if view is self.empty else view
 
     def _show_tensor(self) -> None:
         checkpoint, name, tensor = self._selection.checkpoint, self._selection.name, self._selection.tensor
         if tensor is not None:
-            if self.picture is None:
-                self.picture = self._make_picture(self._selection, self._tokens)
-                self.stack.addWidget(self.picture)
-                for call in self.pictureMade:
-                    call(self.picture)
-            self.stack.setCurrentWidget(self.picture)
+            title = self.tabs.tabText(self.tabs.currentIndex())
+            if title not in self.views:
+                self.views[title] = self._makers[title](self._selection, self._tokens)
+                self.stack.addWidget(self.views[title])
+                self.viewMade.emit(self.views[title])
+            self.stack.setCurrentWidget(self.views[title])
             return
         if checkpoint is None or name is None:
             self.empty.show_state("tensor", "Choose a tensor", "Its values, places and statistics appear here")
@@ -158,7 +178,7 @@ class Centre(QWidget):
 class Workbench(QWidget):
     """All panels of an open checkpoint."""
 
-    def __init__(self, selection: Selection, tokens: Tokens, make_picture: MakePicture) -> None:
+    def __init__(self, selection: Selection, tokens: Tokens, make_picture: MakeView) -> None:
         super().__init__()
         self.outliner = Outliner(selection, tokens)
         self.inspector = Inspector(selection, tokens)
@@ -239,8 +259,7 @@ class Workbench(QWidget):
 
     def focus_next(self) -> None:
         """Move the focus to the next visible panel."""
-        picture = self.centre.picture
-        shown = picture if picture is not None and self.centre.stack.currentWidget() is picture else self.centre.tabs
+        shown = self.centre.shown or self.centre.tabs
         panels = [(self.outliner, self.outliner.tree), (self.centre, shown), (self.inspector, self.inspector.list),
                   (self.bottom, self.bottom.table)]  # fmt: skip
         order = [(panel, widget) for panel, widget in panels if not panel.isHidden()]

@@ -332,10 +332,21 @@ def test_escape_clears_the_element_then_the_tensor(qtbot: QtBot, open_window: Op
     assert window.selection.name is None
 
 
+def test_the_table_shows_the_exact_values_of_the_chosen_tensor(qtbot: QtBot, open_window: OpenWindow) -> None:
+    window = open_window(make_checkpoint({"w": (3, 4)}))
+    window.selection.choose("w")
+    window.actions_["table"].trigger()
+    centre = window.workbench.centre
+    assert centre.tabs.tabText(centre.tabs.currentIndex()) == "Table"
+    assert centre.shown is centre.views["Table"]
+    window.actions_["heatmap"].trigger()
+    assert centre.shown is centre.views["Heatmap"]
+
+
 def test_themes_change_all_parts_at_once(open_window: OpenWindow) -> None:
     window = open_window(make_checkpoint(llama_names(2)))
     window.selection.choose("model.norm.weight")
-    picture = window.workbench.centre.picture
+    picture = window.workbench.centre.views["Heatmap"]
     assert isinstance(picture, Picture)
     for mode, tokens in (("dark", DARK), ("light", LIGHT)):
         window.set_theme(mode)
