@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensormorph.errors import CancelledError, CannotOpenError, Problem, Severity, TensormorphError
 from tensormorph.fragments import FragmentTable
 from tensormorph.model import Checkpoint, LogicalTensor
 from tensormorph.readers._target import Target, look, open_regular, os_words
 from tensormorph.region import Region
+from tensormorph.stats import PIECE_BYTES, Statistics, statistics, unread_problem
 from tensormorph.text import count, listing, plural, printable
 
 Report = Callable[[str, int, int], None]
 
-PIECE_BYTES = 4 << 20
-"""Most bytes of storage that are read at a time; between two pieces a cancel is heard."""
 _HASH_BYTES = 1 << 20
 _RESOLVERS = 8
 
@@ -129,18 +125,6 @@ def _resolve(tensor: LogicalTensor) -> list[Problem]:
 # ---------------------------------------------------------------- values
 
 
-@dataclass(slots=True)
-class _Findings:
-    """What one tensor's values hold. `first` is the non-finite element that comes first in row-major order."""
-
-    n_nan: int = 0
-    n_inf: int = 0
-    first: tuple[int, ...] | None = None
-    first_is_nan: bool = False
-    n_lost: int = 0
-    lost: list[Problem] = field(default_factory=list)
-
-
 def check_values(checkpoint: Checkpoint, known: Sequence[Problem], report: Report) -> tuple[list[Problem], int]:
     """Read every tensor, piece by piece and in the order of storage, and every copy of a stored part.
 
@@ -156,11 +140,15 @@ def check_values(checkpoint: Checkpoint, known: Sequence[Problem], report: Repor
         tensor = checkpoint.tensors.at(row)
         if not tensor.encoding.readable:
             continue
-        findings = _Findings()
-        for n_bytes in _scan(tensor, findings):
-            report("Reading values", done, total)
-            done += n_bytes
-        found += _told(tensor, findings, tensor.name in named)
+
+        def read(n_bytes: int, before: int = done) -> None:
+            report("Reading values", before + n_bytes, total)
+
+        held = statistics(tensor, report=read, piece_bytes=PIECE_BYTES)
+        done += held.n_bytes
+        found += _not_finite(tensor, held)
+        lost = unread_problem(tensor, held, tensor.name in named)
+        found += [] if lost is None else [lost]
         if tensor.reduction is None:
             found += _copies_that_differ(tensor, partial(report, "Comparing copies", done, total))
     return found, done
@@ -175,74 +163,24 @@ def _in_storage_order(checkpoint: Checkpoint) -> list[int]:
     return [int(row) for row in rows]
 
 
-def _scan(tensor: LogicalTensor, into: _Findings) -> Iterator[int]:
-    """Read a tensor's pieces; yield the bytes of each before it is read, so that a cancel is heard."""
-    floating = tensor.encoding.kind in ("float", "complex")
-    for piece in tensor.pieces(Region.whole(tensor.shape), PIECE_BYTES):
-        yield piece.nbytes
-        if piece.problem is not None:
-            into.n_lost += piece.region.size
-            into.lost.append(piece.problem)
-            continue
-        values = np.empty(piece.region.shape, tensor.dtype)
-        try:
-            tensor.read_into(piece.region, values)
-        except CancelledError:
-            raise
-        except TensormorphError as error:
-            into.n_lost += piece.region.size
-            into.lost.append(Problem("unreadable-values", "error", error.sentence, tensor.name, region=piece.region))
-            continue
-        if floating:
-            _count_non_finite(values, piece.region, into)
-
-
-def _count_non_finite(values: NDArray[Any], region: Region, into: _Findings) -> None:
-    bad = ~np.isfinite(values)
-    if not bad.any():
-        return
-    nan = np.isnan(values)
-    n_nan = int(np.count_nonzero(nan))
-    into.n_nan += n_nan
-    into.n_inf += int(np.count_nonzero(bad)) - n_nan
-    place = np.unravel_index(int(np.argmax(bad)), bad.shape) if bad.ndim else ()
-    at = tuple(int(i) + low for i, low in zip(place, region.start, strict=True))
-    if into.first is None or at < into.first:  # pieces come in the order of storage, not of rows
-        into.first = at
-        into.first_is_nan = bool(nan[place])
-
-
-def _told(tensor: LogicalTensor, findings: _Findings, already: bool) -> list[Problem]:
-    found: list[Problem] = []
-    shown = printable(tensor.name)
-    if findings.first is not None:
-        kinds = [f"{count(n)} {kind}" for n, kind in ((findings.n_nan, "NaN"), (findings.n_inf, "Inf")) if n]
-        holder = next(iter(tensor.where(findings.first)), None)
-        where = "" if holder is None else f", {printable(holder.file)} at byte {count(holder.offset)}"
-        index = f" at [{', '.join(map(str, findings.first))}]" if findings.first else ""
-        sentence = (
-            f"{shown} holds {' and '.join(kinds)} among {plural(tensor.n_elements, 'value')}; the first is "
-            f"{'NaN' if findings.first_is_nan else 'Inf'}{index}{where}"
-        )
-        region = Region(findings.first, tuple(i + 1 for i in findings.first))
-        file = None if holder is None else holder.file
-        span = None if holder is None else (holder.offset, holder.offset + holder.n_bytes)
-        found.append(Problem("non-finite", "warning", sentence, tensor.name, file, span, region))
-    if findings.lost and not (already and all(p.code != "unreadable-values" for p in findings.lost)):
-        first = findings.lost[0]
-        if len(findings.lost) > 1:
-            sentence = f"{shown}: {count(findings.n_lost)} of {count(tensor.n_elements)} values cannot be read"
-            first = Problem(
-                first.code,
-                "error",
-                f"{sentence}; the first: {first.sentence}",
-                tensor.name,
-                first.file,
-                None,
-                first.region,
-            )
-        found.append(first)
-    return found
+def _not_finite(tensor: LogicalTensor, held: Statistics) -> list[Problem]:
+    first = held.first_bad
+    if first is None:
+        return []
+    numbers = ((held.n_nan, "NaN"), (held.n_posinf + held.n_neginf, "Inf"))
+    kinds = " and ".join(f"{count(n)} {kind}" for n, kind in numbers if n)
+    span = None
+    where = ""
+    if first.file is not None and first.offset is not None and first.n_bytes is not None:
+        where = f", {printable(first.file)} at byte {count(first.offset)}"
+        span = (first.offset, first.offset + first.n_bytes)
+    index = f" at [{', '.join(map(str, first.index))}]" if first.index else ""
+    sentence = (
+        f"{printable(tensor.name)} holds {kinds} among {plural(held.n_elements, 'value')}; the first is "
+        f"{'NaN' if first.kind == 'nan' else 'Inf'}{index}{where}"
+    )
+    region = Region(first.index, tuple(i + 1 for i in first.index))
+    return [Problem("non-finite", "warning", sentence, tensor.name, first.file, span, region)]
 
 
 def _copies_that_differ(tensor: LogicalTensor, listen: Callable[[], None]) -> list[Problem]:

@@ -21,6 +21,7 @@ from tensormorph.gui.painting import tooltip
 from tensormorph.gui.sections import Section, problem_row
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.states import PlainLabel, breakable, tool_button
+from tensormorph.gui.statistics_section import StatisticsSection
 from tensormorph.gui.theme import Tokens, mono_font
 from tensormorph.gui.tree import copyable
 from tensormorph.model import Holder, LogicalTensor, UnreadableTensor
@@ -124,11 +125,16 @@ class Inspector(QWidget):
         self.bytes = PlainLabel("", "text2", 12)
         for label in (self.where, self.file, self.bytes):
             self.origin.body.addWidget(label)
+        self.statistics = StatisticsSection(self._selection, self._tokens)
+        self.statistics.bytesRead.connect(self.bytesRead)
+        self.statistics.internalError.connect(self.internalError)
+        self.statistics.elementWanted.connect(self._selection.choose_element)
         inner = QWidget()
         column = QVBoxLayout(inner)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        self._sections = (self.identity, self.problems, self.element, self.layout_section, self.fragments, self.origin)
+        self._sections = (self.identity, self.problems, self.element, self.layout_section, self.fragments, self.origin,
+                          self.statistics)  # fmt: skip
         for section in self._sections:
             column.addWidget(section)
         column.addStretch(1)
@@ -187,6 +193,7 @@ class Inspector(QWidget):
         self._lane.drop()
         self.element.hide()
         checkpoint, name, tensor = self._selection.checkpoint, self._selection.name, self._selection.tensor
+        self.statistics.show_tensor(tensor)
         if checkpoint is None or name is None:
             self._stack.setCurrentWidget(self.overview)
             return
