@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 import tensormorph
-from tensormorph.cli_commands import check, info, ls, read, show, where
+from tensormorph.cli_commands import check, info, ls, read, show, stats, where
 from tensormorph.cli_output import error_document, write_json, write_messages
 from tensormorph.cli_text import wrapped
 from tensormorph.errors import CancelledError, ChooseCheckpointError, TensormorphError, UnknownFormatError, UsageError
@@ -110,7 +110,7 @@ def _tell(error: TensormorphError, as_json: bool) -> None:
     write_messages(lines)
 
 
-for _command in (info, ls, show, where, read, check):
+for _command in (info, ls, show, where, read, stats, check):
     _program.add_command(_command)
 
 

@@ -32,6 +32,7 @@ from tensormorph.cli_output import (
     object_row,
     problem_document,
     ranges,
+    statistics_document,
     tensor_documents,
     unreadable_document,
     write_json,
@@ -40,7 +41,8 @@ from tensormorph.cli_output import (
 )
 from tensormorph.dtypes import plain
 from tensormorph.errors import Problem, TensormorphError, UsageError
-from tensormorph.model import StoredObject, UnreadableTensor
+from tensormorph.model import Checkpoint, StoredObject, UnreadableTensor
+from tensormorph.stats import statistics, unread_problem
 from tensormorph.text import plural, printable
 
 MOST_ELEMENTS = 1_000_000
@@ -238,6 +240,81 @@ def read(
         else:
             whole = values.reshape([a.count for a in axes])
             write_lines(cli_text.value_lines(whole, [a.start for a in axes], [a.step for a in axes]))
+
+
+@click.command()
+@click.argument("path")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--filter", "query", default="", metavar="QUERY", help="Only these tensors, as in ls.")
+@common
+def stats(path: str, names: tuple[str, ...], query: str, reader: str | None, as_json: bool) -> None:
+    """Read every value: range, mean, deviation, zeros, NaN and Inf.
+
+    Without NAME of all tensors. Numbers are over the finite elements; complex ones count by their magnitude.
+
+    \b
+    Examples:
+      tensormorph stats step-1000/
+      tensormorph stats step-1000/ layers.0.weight @3
+    """
+    if names and query:
+        raise UsageError("Give names or a --filter, not both")
+    with opened(path, reader) as (checkpoint, progress):
+        table, unreadable = checkpoint.table, list(checkpoint.unreadable.values())
+        numbers = _numbers(checkpoint, names, query)
+        known: dict[str | None, list[Problem]] = {}
+        for problem in checkpoint.problems:
+            known.setdefault(problem.tensor, []).append(problem)
+        total = sum(table.n_bytes(i) or 0 for i in numbers if i < len(table))
+        done = 0
+        told: list[tuple[int, int | None, Document]] = []
+        problems: list[Problem] = []
+        for number in numbers:
+            if number >= len(table):
+                lost = unreadable[number - len(table)]
+                n = None if lost.shape is None else math.prod(lost.shape)
+                told.append((number, n, statistics_document(lost.name, None)))
+                problems += [*lost.problems, *known.get(lost.name, [])]
+                continue
+
+            def read(n_bytes: int, before: int = done) -> None:
+                progress("Reading values", before + n_bytes, total)
+
+            tensor = checkpoint.tensors.at(number)
+            held = statistics(tensor, report=read)
+            done += held.n_bytes
+            told.append((number, held.n_elements, statistics_document(tensor.name, held)))
+            about = [*tensor.problems, *known.get(tensor.name, [])]
+            unread = unread_problem(tensor, held, any(p.severity == "error" for p in about))
+            problems += about if unread is None else [*about, unread]
+        progress.clear()
+        problems = list(dict.fromkeys(problems))
+        if as_json:
+            found = [problem_document(problem) for problem in problems]
+            write_json({"tensors": [row for _, _, row in told], "problems": found})
+            return
+        write_lines(cli_text.stats_lines(told))
+        if query and not told:
+            write_messages(["No tensor matches the filter"])
+        tell_problems(problems)
+
+
+def _numbers(checkpoint: Checkpoint, names: tuple[str, ...], query: str) -> list[int]:
+    """Return the rows of ``ls`` that are named on the command line, each once, or else those that a filter selects."""
+    lost = {name: number for number, name in enumerate(checkpoint.unreadable, len(checkpoint.table))}
+    if not names:
+        from tensormorph.query import parse
+
+        asked = parse(query)
+        return [*asked.rows(checkpoint).tolist(), *(lost[tensor.name] for tensor in asked.unreadable(checkpoint))]
+    found: list[int] = []
+    for name in names:
+        tensor = named(checkpoint, name)
+        if not isinstance(tensor, UnreadableTensor):
+            tensor = find_tensor(checkpoint, name)  # refuses an object
+        row = checkpoint.tensors.row(tensor.name)
+        found.append(lost[tensor.name] if row is None else row)
+    return list(dict.fromkeys(found))
 
 
 @click.command()

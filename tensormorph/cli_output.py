@@ -23,6 +23,7 @@ from tensormorph.fragments import Fragment
 from tensormorph.mesh import DeviceMesh, Layout
 from tensormorph.model import Checkpoint, Holder, LocalTensor, LogicalTensor, StoredObject, UnreadableTensor
 from tensormorph.region import Region
+from tensormorph.stats import Statistics
 
 Document = dict[str, Any]
 
@@ -268,7 +269,7 @@ def object_row(stored: StoredObject) -> Document:
     return {"name": stored.name, "type": stored.type, "summary": stored.summary, "n_bytes": stored.n_bytes}
 
 
-# ---------------------------------------------------------------- show, where, check
+# ---------------------------------------------------------------- show, where, stats, check
 
 
 def fragment_document(fragment: Fragment, table_row: Mapping[str, int], layout: Layout | None) -> Document:
@@ -346,6 +347,28 @@ def holder_document(holder: Holder, layout: Layout | None) -> Document:
         "rank_provenance": rank_provenance(holder.rank, layout),
         "region": box(holder.region),
         "term": holder.term,
+    }
+
+
+def statistics_document(name: str, held: Statistics | None) -> Document:
+    """Return the statistics of a tensor; None stands for one of which nothing can be read."""
+    values = ("min", "max", "mean", "std", "rms", "abs_max")
+    counts = ("n_nan", "n_posinf", "n_neginf", "n_zero")
+    first = None if held is None else held.first_bad
+    return {
+        "name": name,
+        "exact": held is not None and held.exact,
+        **{key: None if held is None else getattr(held, key) for key in values},
+        **{key: 0 if held is None else getattr(held, key) for key in counts},
+        "first_bad": None
+        if first is None
+        else {
+            "index": list(first.index),
+            "kind": first.kind,
+            "rank": first.rank,
+            "file": first.file,
+            "offset": first.offset,
+        },
     }
 
 

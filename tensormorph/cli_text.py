@@ -21,6 +21,7 @@ _NARROWEST_NAME = 24
 _LABEL = 12
 _OF_ONE_KIND = 8
 _WHOLE_RUN, _SHORTEST_RUN = 10, 5
+_NOT_FINITE = {"nan": "NaN", "+inf": "Inf", "-inf": "-Inf"}
 _PRESENT = {"yes": "recorded", "no": "absent", "by_design": "not needed", "unknown": "not known"}
 
 Document = Mapping[str, Any]
@@ -283,7 +284,7 @@ def _value(value: Any) -> str:
     return f"{value[0]} + {value[1]}i" if isinstance(value, list) else str(value)
 
 
-# ---------------------------------------------------------------- read
+# ---------------------------------------------------------------- read, stats
 
 
 def value_lines(values: NDArray[Any], first: Sequence[int], step: Sequence[int]) -> Iterator[str]:
@@ -319,6 +320,39 @@ def value_lines(values: NDArray[Any], first: Sequence[int], step: Sequence[int])
             start = number * run + begin
             shown = cells[start : min(start + a_line, (number + 1) * run)]
             yield f"[{index}]" + "".join(f"  {cell:>{width}}" for cell in shown)
+
+
+def stats_lines(rows: Sequence[tuple[int, int | None, Document]]) -> Iterator[str]:
+    """One line a tensor (its number in ``ls``, elements and statistics), and below it what the numbers leave out."""
+    any_zero = any(row["n_zero"] for _, _, row in rows)
+    cells: list[tuple[str, ...]] = [("", "min", "max", "mean", "std", "zeros" if any_zero else "")]
+    for number, n, row in rows:
+        share = 1000 * row["n_zero"] // n / 10 if n else 0  # cut, not rounded: 100 % is all of them
+        zeros = "" if not any_zero else "0" if not row["n_zero"] else f"{share} %" if share else "<0.1 %"
+        cells.append((_name(number, row["name"]), *(_brief(row[key]) for key in cells[0][1:5]), zeros))
+    notes: list[list[str]] = [[], *(_left_out(row, n) for _, n, row in rows)]
+    for line, told in zip(table(cells, frozenset(range(1, 6))), notes, strict=True):
+        yield line
+        for note in told:
+            yield from wrapped(note, "    ")
+
+
+def _brief(number: Any) -> str:
+    """Return a number in at most 10 columns; None is a dash."""
+    return "-" if number is None else str(number) if type(number) is int and -1e8 < number < 1e8 else f"{number:.3g}"
+
+
+def _left_out(row: Document, n: int | None) -> list[str]:
+    notes = ["no elements"] if n == 0 else []
+    first = row["first_bad"]
+    if first is not None:
+        counts = zip((row["n_nan"], row["n_posinf"], row["n_neginf"]), _NOT_FINITE.values(), strict=True)
+        held = ", ".join(f"{count(k)} {kind}" for k, kind in counts if k)
+        at = f" at [{', '.join(map(str, first['index']))}]" if first["index"] else ""
+        place = "" if first["file"] is None else f", {printable(first['file'])} byte {count(first['offset'])}"
+        rank = "" if first["rank"] is None else f", rank {first['rank']}"
+        notes.append(f"{held}; the first is {_NOT_FINITE[first['kind']]}{at}{place}{rank}")
+    return notes if row["exact"] else [*notes, "not exact: these numbers are without the values that cannot be read"]
 
 
 # ---------------------------------------------------------------- check

@@ -20,7 +20,7 @@ from tensormorph.pyramid import numbers
 
 BadKind = Literal["nan", "+inf", "-inf"]
 _BAD: tuple[BadKind, ...] = ("nan", "+inf", "-inf")
-_STEP = 1 << 16  # numbers at a time: with their float64 they stay in a processor's cache
+_STEP = 1 << 17  # numbers at a time: with their float64 they stay in a processor's cache
 _CODES_STEP = 1 << 20  # one-byte elements at a time
 
 
@@ -191,7 +191,7 @@ def _moments(v: NDArray[Any], counts: NDArray[np.int64] | None, low: int | float
     n = v.size if counts is None else int(counts.sum())
     largest = max(abs(low), abs(high))
     exponent = 0 if not largest or 2.0**-400 < largest < 2.0**400 else math.frexp(largest)[1]
-    if low == high:
+    if low == high:  # a tensor of zeros, most often: nothing need be summed
         return Moments(n, low, high, mean=math.ldexp(low, -exponent), exponent=exponent)
     wide = v.astype(np.float64)
     if exponent:

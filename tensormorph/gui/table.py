@@ -8,7 +8,7 @@ from itertools import count as numbers
 import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from tensormorph.gui.background import Lane
 from tensormorph.gui.badge import TitleRow
@@ -74,6 +74,8 @@ class TableView(QWidget):
         self._on_tensor()
 
     def _lay_out(self) -> None:
+        # A long reason is cut, whole in its tooltip: it must not make the window wider.
+        self.trouble.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         strip = QHBoxLayout()
         strip.setContentsMargins(14, 0, 14, 0)
         strip.setSpacing(12)

@@ -392,7 +392,7 @@ def test_a_gap_is_just_the_elements_that_no_file_stores(table: Table) -> None:
 def test_what_fails_costs_only_its_own_rows_and_says_why(table: Table) -> None:
     def fail(region: Region) -> None:
         if region.start[0] <= 5 < region.stop[0]:
-            raise ReadError("model.safetensors", "Input/output error")
+            raise ReadError("model.safetensors", "Input/output error" + 40 * " again")
 
     source = numbered((200, 10), "float32")
     source.before_read = fail
@@ -406,6 +406,7 @@ def test_what_fails_costs_only_its_own_rows_and_says_why(table: Table) -> None:
     assert block.words(5, 0, 1).strip() == "no value"
     _, cols = table.view.grid.sight
     assert table.view.trouble.text().startswith(f"{cols[1] - cols[0]} elements in sight have no value: ")
+    assert table.view.minimumSizeHint().width() < 600  # however long the reason is
     # Chosen again, it is read again.
     source.before_read = lambda region: None
     table.selection.choose(None)

@@ -474,6 +474,8 @@ def test_what_cannot_go_on_is_named(data: bytes, says: str) -> None:
         (b"](K\x00K\x01u.", "pickle-wrong-target", "error"),
         (b"}K\x01a.", "pickle-wrong-target", "error"),
         (b"](K\x01\x90.", "pickle-wrong-target", "error"),
+        (b"\x8f(K\x01e.", "pickle-wrong-target", "error"),
+        (b"\x8fK\x01a.", "pickle-wrong-target", "error"),
         (b"K\x01}b.", "pickle-wrong-target", "error"),
         (G("numpy", "prod") + b"}b.", "pickle-wrong-target", "error"),
         (b"K\x01\x98.", "pickle-wrong-target", "error"),
@@ -547,7 +549,9 @@ def test_a_broken_pickle_shows_what_was_built() -> None:
     assert found.n_opcodes == 10
 
 
-@pytest.mark.parametrize("lost", [b"NNR", b"](K\x01e", b"}(K\x01K\x02u", b"}K\x01K\x02s", b"(cm\nC\nK\x01o", b"NN\x81"])
+@pytest.mark.parametrize(
+    "lost", [b"NK\x01R", b"](K\x01e", b"}(K\x01K\x02u", b"}K\x01K\x02s", b"(cm\nC\nK\x01o", b"NK\x01\x81"]
+)
 def test_nothing_is_lost_where_an_opcode_cannot_do_its_work(lost: bytes) -> None:
     """Take the first value away from a good pickle: all others must still be there."""
     found = interpret(lost[1:] if not lost.startswith(b"(") else lost.replace(b"(", b"", 1))
@@ -672,13 +676,13 @@ def test_limits_hold_to_the_last_opcode_node_and_byte() -> None:
         interpret(data, limits=Limits(nodes=50))
 
 
-def test_limits_stop_in_time_not_at_the_end() -> None:
-    seen: list[int] = []
-    with pytest.raises(LimitError):
-        interpret(b"]" * 1_000_000, limits=Limits(nodes=1000), report=lambda what, done, total: seen.append(done))
-    assert max(seen, default=0) <= 1000
-    with pytest.raises(LimitError):
-        interpret(b"N" * 1_000_000, limits=Limits(opcodes=10))
+@pytest.mark.parametrize(
+    ("limits", "most"), [(Limits(nodes=1000), 1003), (Limits(opcodes=1000), 1001), (Limits(n_bytes=1000), 1001)]
+)
+def test_a_limit_stops_at_once_not_at_the_next_report(limits: Limits, most: int) -> None:
+    with pytest.raises(LimitError) as caught:
+        interpret(b"]" * 1_000_000, limits=limits)
+    assert 1000 < caught.value.found <= most
 
 
 def test_limits_count_from_the_beginning_of_this_pickle() -> None:
@@ -887,17 +891,20 @@ def all_of_it():
             gc.collect()
         del value, visit, deepest
         del found
-threading.stack_size(1 << 18)
+threading.stack_size(2 << 20)
 thread = threading.Thread(target=all_of_it)
 thread.start()
 thread.join()
 """
 
 
-@pytest.mark.parametrize("depth", [20_000, 200_000])
+@pytest.mark.parametrize("depth", [40_000, 200_000])
 def test_nesting_recurses_nowhere_not_even_when_it_is_freed(depth: int) -> None:
-    """A thread of 256 KiB of stack ends at some thousand levels of anything that recurses."""
-    kinds = [] if depth == 20_000 else ["list", "argument of a call"]
+    """In a thread of 2 MiB of stack, which 40,000 levels of anything that recurses would burst.
+
+    CPython 3.13 itself frees some thousand levels of any object on the stack before it begins to put them off.
+    """
+    kinds = [] if depth == 40_000 else ["list", "argument of a call"]
     lines = run(_DEEP, str(depth), *kinds).splitlines()
     assert len(lines) == (len(kinds) or 18)
     for line in lines:
