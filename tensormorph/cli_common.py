@@ -20,10 +20,29 @@ from tensormorph.readers import open_checkpoint
 from tensormorph.text import plural, printable
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_ORDER = "tensormorph.parameter_order"
+
+
+def _names_of(ctx: click.Context, _: click.Parameter, file: str | None) -> None:
+    if file is None:
+        return
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CannotOpenError(file, f"the parameter names are not readable ({error})") from error
+    ctx.meta[_ORDER] = tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def common(command: _F) -> _F:
     """Give a command the options that all of them have."""
+    order = click.option(
+        "--parameter-order",
+        metavar="FILE",
+        expose_value=False,
+        callback=_names_of,
+        help="Parameter names, one a line, in the order the optimizer got them.",
+    )
+    command = order(command)
     command = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")(command)
     return click.option("--reader", metavar="NAME", help="Read it as this format.")(command)
 
@@ -35,7 +54,8 @@ def opened(path: str, reader: str | None) -> Iterator[tuple[Checkpoint, Progress
         raise UsageError("The path is empty")
     progress = Progress()
     try:
-        with open_checkpoint(Path(path), reader=reader, report=progress) as checkpoint:
+        order = click.get_current_context().meta.get(_ORDER, ())
+        with open_checkpoint(Path(path), reader=reader, report=progress, parameter_order=order) as checkpoint:
             progress.clear()
             yield checkpoint, progress
     finally:

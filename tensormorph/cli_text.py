@@ -192,8 +192,13 @@ def ls_lines(rows: Sequence[tuple[int, Document]], objects: Sequence[Document]) 
         for alias in row["aliases"]:
             yield elide(f"  = {printable(alias)} (alias)", WIDTH)
     yield from table(
-        [(_name(None, o["name"]), printable(o["type"], 30), size(o["n_bytes"])) for o in objects], frozenset({2})
+        [(_name(None, o["name"]), printable(o["type"], 30), _worth(o)) for o in objects], frozenset({2})
     )
+
+
+def _worth(told: Document) -> str:
+    """Return the bytes of an object; of one inside something larger what it is."""
+    return printable(told["summary"], 24) if told["n_bytes"] is None else size(told["n_bytes"])
 
 
 def _name(number: int | None, name: str) -> str:

@@ -216,12 +216,15 @@ class UnreadableTensor:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """Something in a checkpoint that is no tensor. `load` reads it as JSON-like data, lazily."""
+    """Something in a checkpoint that is no tensor. `load` reads it as JSON-like data, lazily.
+
+    `n_bytes` is None where it is part of something larger, such as a pickle, and has no bytes of its own.
+    """
 
     name: str
     type: str
     summary: str
-    n_bytes: int
+    n_bytes: int | None
     file: str
     offset: int
     load: Callable[[], Any]

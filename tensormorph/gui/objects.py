@@ -55,7 +55,8 @@ class ObjectView(QWidget):
         """Show an object."""
         self.name.setText(breakable(printable(stored.name, 200)))
         where = f"{printable(stored.file, 200)}, byte {count(stored.offset)}" if stored.file else ""
-        kind = f"{printable(stored.type, 200)}, {size(stored.n_bytes)}"
+        own = f", {size(stored.n_bytes)}" if stored.n_bytes is not None else ""
+        kind = f"{printable(stored.type, 200)}{own}"
         self.about.setText(breakable(f"{kind}\n{where}".rstrip()))
         self.value.setPlainText("Reading…")
         self._lane.ask(lambda: "\n".join(outline_of(stored.load())), self.value.setPlainText, self._failed)

@@ -72,7 +72,8 @@ def part_room(dtype: np.dtype[Any]) -> int:
     else:
         import ml_dtypes  # loaded by whoever made the type
 
-        bits = int(ml_dtypes.finfo(dtype).nmant) + 1
+        finfo: Any = ml_dtypes.finfo  # its stub has no types
+        bits = int(finfo(dtype).nmant) + 1
     digits = math.ceil(1 + bits * math.log10(2))  # enough to tell any two apart
     # Sign, point and exponent; written out from 0.0001 on, where a sign, "0." and three zeros take no more.
     return digits + (7 if dtype.type is np.float64 else 6)

@@ -169,7 +169,7 @@ def _checkpoint(
             label = f"{labels[name]}/{item.name}" if labels.get(name) else item.name
             kind = type(item.node).__name__.lower()
             objects[label] = StoredObject(
-                label, kind, describe(item.node), 0, name, one.file.pickle_at, partial(to_plain, item.node)
+                label, kind, describe(item.node), None, name, one.file.pickle_at, partial(to_plain, item.node)
             )  # fmt: skip
     objects.update(_hf.json_objects(target, pool, frozenset(p.index.file for p in parts if p.index is not None)))
     roles = dict.fromkeys(opened, "weights")
