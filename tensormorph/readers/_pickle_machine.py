@@ -32,8 +32,6 @@ KEPT_OF_A_KIND = 20
 """From so many problems of one code on, they are only counted."""
 REPORT_BYTES = 1 << 16
 """Between two reports lie at most so many bytes of small opcodes, hence at most as many opcodes."""
-NODES_OF_AN_OPCODE = 3
-"""Most nodes that one opcode makes: INST makes a name, a tuple and a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +138,9 @@ class Machine:
                     f"frame, byte {count(self.frame_end)}: readers differ in what they make of that")  # fmt: skip
             self.frame_end = 0
         self.report("Reading pickle", n_bytes, len(self.data) - self.start)
-        # Each opcode takes a byte or more, so before that many bytes no limit can be passed.
-        ahead = min(REPORT_BYTES, limits.opcodes - self.n_opcodes + 1, limits.n_bytes - n_bytes + 1,
-                    (limits.nodes - self.n_nodes) // NODES_OF_AN_OPCODE + 1)  # fmt: skip
+        # An opcode takes a byte at least, and a byte makes hardly more than a node: before so many no limit is passed.
+        left = (limits.opcodes - self.n_opcodes, limits.nodes - self.n_nodes, limits.n_bytes - n_bytes)
+        ahead = min(REPORT_BYTES, *(n + 1 for n in left))
         self.check_at = min(pos + ahead, self.frame_end) if self.frame_end else pos + ahead
 
     def note(self, code: str, severity: Severity, sentence: str) -> None:

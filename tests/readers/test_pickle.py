@@ -677,7 +677,7 @@ def test_limits_hold_to_the_last_opcode_node_and_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "most"), [(Limits(nodes=1000), 1003), (Limits(opcodes=1000), 1001), (Limits(n_bytes=1000), 1001)]
+    ("limits", "most"), [(Limits(nodes=1000), 1001), (Limits(opcodes=1000), 1001), (Limits(n_bytes=1000), 1001)]
 )
 def test_a_limit_stops_at_once_not_at_the_next_report(limits: Limits, most: int) -> None:
     with pytest.raises(LimitError) as caught:
