@@ -191,9 +191,7 @@ def ls_lines(rows: Sequence[tuple[int, Document]], objects: Sequence[Document]) 
         yield line
         for alias in row["aliases"]:
             yield elide(f"  = {printable(alias)} (alias)", WIDTH)
-    yield from table(
-        [(_name(None, o["name"]), printable(o["type"], 30), _worth(o)) for o in objects], frozenset({2})
-    )
+    yield from table([(_name(None, o["name"]), printable(o["type"], 30), _worth(o)) for o in objects], frozenset({2}))
 
 
 def _worth(told: Document) -> str:

@@ -60,8 +60,13 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     elif event == "subprocess.Popen":
         if "tensormorph.readers._process" not in str(arguments[1]):
             seen.append(f"subprocess {arguments[1]}")
-    elif event in _FORBIDDEN:
+    elif event in _FORBIDDEN and not (event == "marshal.loads" and _is_import_of_a_module()):
         seen.append(event)
+
+
+def _is_import_of_a_module() -> bool:
+    """Python itself loads the compiled form of a module so; which modules, the event "import" has judged before."""
+    return sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap_external"
 
 
 sys.addaudithook(_audit)

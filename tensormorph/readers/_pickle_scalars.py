@@ -6,6 +6,7 @@ Python would make of it differs between its C and its Python unpickler.
 
 from __future__ import annotations
 
+import codecs
 import re
 from struct import Struct
 
@@ -18,6 +19,8 @@ TEXT_DIGITS = 4300
 
 _INTEGER = re.compile(rb"[+-]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(rb"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|nan)")
+# Looked up now: found at its first use, it would be imported while a file is read.
+_RAW_UNICODE = codecs.lookup("raw-unicode-escape")
 _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {b"\\": b"\\", b"'": b"'", b'"': b'"', b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r",
             b"t": b"\t", b"v": b"\v"}  # fmt: skip
@@ -144,7 +147,7 @@ def _unicode_text(machine: Machine) -> None:
     """UNICODE: Latin-1 with escapes for the rest."""
     line = machine.line()
     try:
-        machine.stack.append(line.decode("raw-unicode-escape"))
+        machine.stack.append(_RAW_UNICODE.decode(line)[0])
     except UnicodeDecodeError as error:
         raise Damage(f"UNICODE has a broken escape, {printable(str(error.reason), 60)}") from None
 

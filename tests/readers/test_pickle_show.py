@@ -183,6 +183,7 @@ def test_the_name_of_a_nested_class_is_put_together_and_never_fetched() -> None:
     assert describe(interpret(deeper + b")\x81.").value) == "not loaded: m.Outer.Inner.Core"
     assert dotted(interpret(G("builtins", "getattr") + b")R.").value) == "result of builtins.getattr"
     assert dotted(interpret(nested + b")R)R.").value) == "result of a call"
+    assert describe(interpret(b"\x82\x07)R.").value) == "not loaded: extension 7"
     assert dotted(5) == "a int"
 
 
