@@ -941,8 +941,8 @@ def test_states_given_again_and_again_take_linear_time() -> None:
 
 
 SOURCES = sorted(Path(tensormorph.readers.__file__).parent.glob("_pickle*.py"))
-MAY_IMPORT = {"__future__", "codecs", "collections", "collections.abc", "dataclasses", "gc", "itertools", "math", "re", "struct",
-              "typing", "tensormorph.errors", "tensormorph.text", "tensormorph.readers._process"}  # fmt: skip
+MAY_IMPORT = {"__future__", "codecs", "collections", "collections.abc", "dataclasses", "gc", "itertools", "math", "re",
+              "struct", "typing", "tensormorph.errors", "tensormorph.text", "tensormorph.readers._process"}  # fmt: skip
 MAY_NOT_NAME = {"eval", "exec", "compile", "__import__", "getattr", "setattr", "delattr", "open", "globals", "locals",
                 "vars", "input", "breakpoint"}  # fmt: skip
 MAY_NOT_REACH = {"import_module", "literal_eval", "loads", "load", "system", "__globals__", "__builtins__", "__dict__",
