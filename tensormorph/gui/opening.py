@@ -16,6 +16,7 @@ from tensormorph.errors import CancelledError
 from tensormorph.gui import outline as outlines
 from tensormorph.gui import outline_build
 from tensormorph.gui.background import post, start
+from tensormorph.gui.rows import Rows, folded
 from tensormorph.gui.search import Searcher
 from tensormorph.model import Checkpoint
 
@@ -31,6 +32,8 @@ class Opened:
     path: str
     checkpoint: Checkpoint
     outline: outlines.Outline
+    rows: Rows
+    """Of the outline, as it is first shown: of each group of alike layers the first."""
     searcher: Searcher
 
 
@@ -144,7 +147,8 @@ def _open(path: str, reader: str | None, open_: OpenFunction, shared: _Shared) -
         try:
             with _NoCollection():  # not round the opening: a read that hangs would leave it still for good
                 outline = outline_build.build(checkpoint, report)
-                return Opened(path, checkpoint, outline, Searcher(checkpoint, outline))
+                rows = folded(outline, [0] * len(outline.groups), set())
+                return Opened(path, checkpoint, outline, rows, Searcher(checkpoint, outline))
         except BaseException:
             checkpoint.close()
             raise

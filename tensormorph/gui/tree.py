@@ -163,7 +163,7 @@ class Outliner(QWidget):
             self.header.title = self.header.subtitle = ""
             return
         self._restoring = True
-        self.model.set_checkpoint(opened.checkpoint, opened.outline)
+        self.model.set_checkpoint(opened.checkpoint, opened.outline, opened.rows)
         self._restoring = False
         self.header.title = printable(display_name(opened.checkpoint.path), 200)
         self.header.subtitle = self._subtitle(opened.checkpoint, len(opened.outline.names))

@@ -35,14 +35,16 @@ class OutlineModel(QAbstractItemModel):
 
     # ------------------------------------------------------------ content
 
-    def set_checkpoint(self, checkpoint: Checkpoint | None, outline: Outline | None) -> None:
-        """Show another checkpoint, alike layers folded."""
+    def set_checkpoint(
+        self, checkpoint: Checkpoint | None, outline: Outline | None, rows: visible.Rows | None = None
+    ) -> None:
+        """Show another checkpoint, alike layers folded; `rows` are its first ones, where a worker has them already."""
         self.beginResetModel()
         self._checkpoint, self._outline, self._matched = checkpoint, outline, None
         self._objects = [] if checkpoint is None else list(checkpoint.objects.values())
         self._shown = [] if outline is None else [0] * len(outline.groups)
         self._unfolded = set()
-        self._arrange()
+        self._arrange(rows)
         self.endResetModel()
 
     def set_matched(self, matched: Flags | None, rows: visible.Rows | None = None) -> None:
@@ -73,7 +75,7 @@ class OutlineModel(QAbstractItemModel):
         elif self._matched is not None:
             self._rows = rows or visible.filtered(self._outline, self._matched)
         else:
-            self._rows = visible.folded(self._outline, self._shown, self._unfolded)
+            self._rows = rows or visible.folded(self._outline, self._shown, self._unfolded)
             for number, group in enumerate(self._outline.groups):
                 if number not in self._unfolded:
                     self._group_at[group.members[self._shown[number]] if group.head is None else group.head] = number
