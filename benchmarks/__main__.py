@@ -14,6 +14,7 @@ ALL: tuple[Callable[[Path], Iterator[Result]], ...] = (
     opening.listing,
     opening.sparse,
     opening.headers,
+    opening.torch_save,
     opening.cancel,
     reading.regions,
     window.first_paint,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import statistics
 import sys
 import threading
 import time
@@ -12,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from benchmarks.measure import ROUNDS, Result, python, ratio
-from benchmarks.sets import expert_names, terabyte, write_file, write_set
-from tensormorph.check import check
+from benchmarks.measure import ROUNDS, Result, python, ratio, seconds
+from benchmarks.sets import expert_names, terabyte, torch_file, write_file, write_set
+from tensormorph.checks import check
 from tensormorph.errors import CancelledError
 from tensormorph.model import Checkpoint
 from tensormorph.readers import open_checkpoint
@@ -81,6 +82,30 @@ def headers(folder: Path) -> Iterator[Result]:
         name = f"opening a file of {n:,} tensors ({len(text) / 1e6:.0f} MB of header)"
         yield ratio(name, ours, lambda text=text: json.loads(text), "json.loads of the header", rounds=rounds)  # type: ignore[misc]
         del text
+
+
+def torch_save(folder: Path) -> Iterator[Result]:
+    """A file of torch.save of which only the directory and the pickle exist, beside torch that maps it."""
+    import torch  # takes long, and no other benchmark needs it
+
+    path = folder / "large.pt"
+    torch_file(path)
+    mapped = partial(torch.load, path, mmap=True, weights_only=True)
+    size = path.stat().st_size
+    assert size > 10e9
+
+    def ours() -> None:
+        open_checkpoint(path).close()
+
+    with open_checkpoint(path) as checkpoint:
+        n_bytes = _pool(checkpoint).bytes_read
+        assert not checkpoint.problems
+        assert n_bytes < 100_000, f"{n_bytes} bytes were read of {size}"
+        assert {name: checkpoint[name].shape for name in checkpoint} == {k: tuple(t.shape) for k, t in mapped().items()}
+    pairs = [(1000 * seconds(ours), 1000 * seconds(mapped)) for _ in range(ROUNDS)]
+    times, theirs = zip(*pairs, strict=True)
+    note = f"read {n_bytes / 1000:.1f} kB; torch.load(mmap=True): {statistics.median(theirs):.3g} ms"
+    yield Result("opening a torch.save file of 10 GB, warm", times, "ms", 100, note)
 
 
 class _Stop:

@@ -1,4 +1,4 @@
-"""Checkpoints to measure with, written with struct and json. Large ones are sparse: they have headers and no data."""
+"""Checkpoints to measure with, written with struct and json or by torch. Large ones are sparse: headers, no data."""
 
 from __future__ import annotations
 
@@ -56,3 +56,13 @@ def expert_names(n: int) -> list[str]:
 def terabyte(folder: Path) -> int:
     """Write 30,000 tensors in 250 files of 4 GB, 1 TB of which the disk holds next to nothing; return as write_set."""
     return write_set(folder, expert_names(30_000), (4096, 4068), 250)
+
+
+def torch_file(path: Path) -> None:
+    """Have torch.save write two F32 tensors of 5 GB and leave out their data: the size of each needs ZIP64."""
+    import torch  # takes long, and no other set needs it
+
+    # Memory that nothing touches is never given by the system: no 10 GB are needed here either.
+    tensors = {f"layers.{i}.weight": torch.empty(32_768, 38_147) for i in range(2)}
+    with torch.serialization.skip_data():
+        torch.save(tensors, path)

@@ -9,15 +9,32 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
 
-# Imported at once although `ls` needs no check: a later import would put the module in the place of the function.
-from tensormorph.check import CheckReport
-from tensormorph.check import check as _check
-from tensormorph.model import Checkpoint, LogicalTensor
-from tensormorph.readers import open_checkpoint as open  # noqa: A004  tm.open is the contract's name
+if TYPE_CHECKING:
+    from tensormorph.checks import CheckReport
+    from tensormorph.model import Checkpoint, LogicalTensor
+    from tensormorph.readers import open_checkpoint as open  # noqa: A004  tm.open is the contract's name
 
 __version__ = "0.1.0"
+
+_LATER = {
+    "CheckReport": ("tensormorph.checks", "CheckReport"),
+    "Checkpoint": ("tensormorph.model", "Checkpoint"),
+    "LogicalTensor": ("tensormorph.model", "LogicalTensor"),
+    "open": ("tensormorph.readers", "open_checkpoint"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what the package offers when it is first asked for: the window shows before the readers are there."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    value = globals()[name] = getattr(importlib.import_module(module), attribute)
+    return value
 
 
 def check(
@@ -39,8 +56,11 @@ def check(
     TensormorphError
         Whatever `open` raises.
     """
-    with open(path) as checkpoint:
-        return _check(checkpoint, quick=quick, values=values, hashes=hashes)
+    from tensormorph.checks import check as check_opened
+    from tensormorph.readers import open_checkpoint
+
+    with open_checkpoint(path) as checkpoint:
+        return check_opened(checkpoint, quick=quick, values=values, hashes=hashes)
 
 
 __all__ = ["CheckReport", "Checkpoint", "LogicalTensor", "check", "open"]

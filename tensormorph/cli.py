@@ -15,20 +15,31 @@ from pathlib import Path
 import click
 
 import tensormorph
-from tensormorph.cli_commands import check, info, ls, read, show, stats, where
-from tensormorph.cli_output import error_document, write_json, write_messages
-from tensormorph.cli_text import wrapped
 from tensormorph.errors import CancelledError, ChooseCheckpointError, TensormorphError, UnknownFormatError, UsageError
 from tensormorph.text import printable
+
+_COMMANDS = ("check", "info", "ls", "read", "show", "stats", "where")
+"""Those of `cli_commands`, which is imported when one of them is asked for: the window shows without it."""
 
 
 class _Program(click.Group):
     """Subcommands; anything else in their place is a path, which the window opens."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        from tensormorph import cli_commands
+
+        command: click.Command = getattr(cli_commands, cmd_name)
+        return command
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in self.commands:
+        if args[0] in self.list_commands(ctx):
             return super().resolve_command(ctx, args)
         paths = [*args] if not args[0].startswith("-") else ["--", *args]
         return "window", _window, paths
@@ -99,6 +110,9 @@ def _internal(error: Exception) -> TensormorphError:
 
 
 def _tell(error: TensormorphError, as_json: bool) -> None:
+    from tensormorph.cli_output import error_document, write_json, write_messages
+    from tensormorph.cli_text import wrapped
+
     if as_json:
         write_json(error_document(error))
         return
@@ -108,10 +122,6 @@ def _tell(error: TensormorphError, as_json: bool) -> None:
     if isinstance(error, UnknownFormatError):
         lines += [line for name, why in error.reasons.items() for line in wrapped(why, f"  {name}: ")]
     write_messages(lines)
-
-
-for _command in (info, ls, show, where, read, stats, check):
-    _program.add_command(_command)
 
 
 @_program.command()

@@ -9,7 +9,7 @@ import click
 
 from tensormorph import cli_text
 from tensormorph.array import parse_index, select
-from tensormorph.check import check as audit
+from tensormorph.checks import check as audit
 from tensormorph.cli_common import (
     common,
     find_tensor,

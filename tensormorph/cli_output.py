@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tensormorph.array import Axis, StoredSource
-from tensormorph.check import CheckReport
+from tensormorph.checks import CheckReport
 from tensormorph.dtypes import encoding
 from tensormorph.errors import ChooseCheckpointError, Problem, TensormorphError
 from tensormorph.fragments import Fragment

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensormorph.check import CheckReport
+from tensormorph.checks import CheckReport
 from tensormorph.errors import Problem
 from tensormorph.text import count, listing, plural, printable, shape, size
 

@@ -6,13 +6,14 @@ A table has 256 rows of red, green and blue, each 0 to 255 (sRGB), from the lowe
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Theme = Literal["light", "dark"]
-Table = npt.NDArray[np.uint8]
+Table: TypeAlias = "npt.NDArray[np.uint8]"
 
 CANVAS: Final[dict[Theme, str]] = {"light": "#FFFFFF", "dark": "#16181B"}
 """The ground behind every picture, which is also the colour of zero in the default maps."""
@@ -48,6 +49,7 @@ def table(name: str) -> Table:
 
     `_r` at the end of a name reverses the map. ValueError when `cmap` knows no such map.
     """
+    import numpy as np  # here, as the window needs the colours above before it draws any value
     from cmap import Colormap  # 0.1 s, not paid by a command line that draws nothing
 
     rgb: Table = np.rint(Colormap(name).lut(256)[:, :3] * 255).astype(np.uint8)
@@ -63,6 +65,8 @@ def colour_map(kind: Literal["diverging", "sequential"], dark: bool) -> Table:
     is entry 0. The published map is moved there, in sRGB, by a shift that fades with the square of the distance from
     zero: the far half of the map stays as published, and so does its room for the marks.
     """
+    import numpy as np
+
     theme: Theme = "dark" if dark else "light"
     published = table((DIVERGING if kind == "diverging" else SEQUENTIAL)[theme]).astype(np.float64)
     entry = np.arange(256)

@@ -107,7 +107,7 @@ def spawn(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
 
 def use(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
     """Let every path open as this checkpoint."""
-    monkeypatch.setattr(cli_common, "open_checkpoint", lambda path, reader=None, report=None: made)
+    monkeypatch.setattr(cli_common, "open_checkpoint", lambda path, **options: made)
 
 
 # ---------------------------------------------------------------- info and ls
@@ -632,7 +632,7 @@ def test_several_checkpoints_are_children(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_defect_of_ours_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(path: Path, reader: str | None = None, report: Any = None) -> Any:
+    def broken(path: Path, **options: Any) -> Any:
         raise RuntimeError("\x1b[31mboom")
 
     monkeypatch.setattr(cli_common, "open_checkpoint", broken)

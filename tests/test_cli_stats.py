@@ -101,7 +101,7 @@ def damaged(root: Path) -> Any:
 
 def use(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
     """Let every path open as this checkpoint."""
-    monkeypatch.setattr(cli_common, "open_checkpoint", lambda path, reader=None, report=None: made)
+    monkeypatch.setattr(cli_common, "open_checkpoint", lambda path, **options: made)
 
 
 # ---------------------------------------------------------------- JSON

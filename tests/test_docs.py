@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tensormorph import cli, errors
@@ -27,7 +28,7 @@ _CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
 def test_the_readme_names_every_command() -> None:
-    for name in cli._program.commands:
+    for name in cli._program.list_commands(click.Context(cli._program)):
         assert f"`tensormorph {name}" in README, name
 
 
@@ -136,7 +137,7 @@ def test_every_problem_of_a_reader_stands_in_the_formats_pages_with_its_severity
 
 
 def test_every_problem_of_check_stands_there_too() -> None:
-    found = _codes(ROOT / "tensormorph" / "check.py") | _codes(ROOT / "tensormorph" / "audit.py")
+    found = _codes(ROOT / "tensormorph" / "checks.py") | _codes(ROOT / "tensormorph" / "audit.py")
     codes = {code for code, _ in found if _CODE.fullmatch(code)} - {"error", "warning", "info"}
     assert len(codes) > 7
     assert codes <= _rows().keys()

@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 
 from PySide6.QtCore import QMessageLogContext, Qt, QTimer, QtMsgType, qInstallMessageHandler
@@ -25,6 +26,9 @@ from tensormorph.gui.window import MainWindow
 SWITCH_SECONDS = 0.001
 """How long a thread may keep the interpreter while another waits. With Python's own 5 ms, the threads that read headers
 together kept the GUI thread away for 80 ms."""
+
+PREPARE_AFTER_MS = 100
+"""By then the start page is painted, which the imports would hold up."""
 
 _QUIET = ("propagateSizeHints", "QStandardPaths: XDG_RUNTIME_DIR")
 
@@ -67,7 +71,7 @@ def run(paths: Sequence[str | os.PathLike[str]], *, demo: bool = False) -> int:
     app.setWindowIcon(icon("tensormorph", window.tokens.text, 64))
     install_hooks(window)
     window.show()
-    start("load", _load_picture)
+    QTimer.singleShot(PREPARE_AFTER_MS, lambda: start("load", partial(_prepare, window, post())))
     path = demo_path() if demo else os.fspath(paths[0]) if paths else None
     if path is not None:
         window.open_path(path)
@@ -76,15 +80,18 @@ def run(paths: Sequence[str | os.PathLike[str]], *, demo: bool = False) -> int:
     return app.exec()
 
 
-def _load_picture() -> None:
-    """Import what draws the picture while the user still chooses: on first use it would hold the window up.
+def _prepare(window: MainWindow, send: Callable[[Callable[[], None]], None]) -> None:
+    """Import the readers and what draws while the user still chooses, then build the panels: neither waits for use.
 
     What is imported then stays for good, so the collector need not look at it again: each of its full passes, which
     stop every thread, took 45 to 60 ms, most of it over modules, and opening 30,000 tensors brings three of them.
     """
-    import tensormorph.gui.heatmap  # noqa: F401
+    import tensormorph.gui.heatmap
+    import tensormorph.gui.workbench
+    import tensormorph.readers  # noqa: F401
 
     gc.freeze()
+    send(window.prepare)
 
 
 def install_hooks(window: MainWindow) -> None:

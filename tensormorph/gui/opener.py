@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -23,7 +24,7 @@ class Opener(QObject):
     cancelled = Signal()
     pageWanted = Signal()  # noqa: N815  # it takes long enough for the page with the progress
 
-    def __init__(self, open_: OpenFunction, page: OpeningPage, tasks: TaskTable, parent: QObject) -> None:
+    def __init__(self, open_: OpenFunction, page: OpeningPage, tasks: Callable[[], TaskTable], parent: QObject) -> None:
         super().__init__(parent)
         self._open = open_
         self._page = page
@@ -44,7 +45,7 @@ class Opener(QObject):
         opening.finished.connect(partial(self._finished, opening))
         opening.cancelled.connect(partial(self._was_cancelled, opening))
         self._opening = opening
-        self._task = self._tasks.add(f"Open {opening.path}", opening.cancel)
+        self._task = self._tasks().add(f"Open {opening.path}", opening.cancel)
         self._page.begin(opening.path)
         QTimer.singleShot(SHOW_PAGE_AFTER_MS, partial(self._ask_for_page, opening))
         opening.begin()
@@ -61,11 +62,11 @@ class Opener(QObject):
     def _progressed(self, opening: Opening, what: str, done: int, total: int, since_change: float) -> None:
         if opening is self._opening and self._task is not None:
             self._page.show_progress(what, done, total, since_change, time.monotonic() - opening.began)
-            self._tasks.progress(self._task, done / total if total else None, what)
+            self._tasks().progress(self._task, done / total if total else None, what)
 
     def _end(self, opening: Opening, state: str) -> None:
         if self._task is not None:
-            self._tasks.end(self._task, state)
+            self._tasks().end(self._task, state)
         self._opening = self._task = None
         opening.deleteLater()
 

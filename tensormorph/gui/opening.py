@@ -9,19 +9,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from tensormorph.errors import CancelledError
-from tensormorph.gui import outline as outlines
-from tensormorph.gui import outline_build
 from tensormorph.gui.background import post, start
-from tensormorph.gui.rows import Rows, folded
-from tensormorph.gui.search import Searcher
-from tensormorph.model import Checkpoint
+
+if TYPE_CHECKING:
+    from tensormorph.gui.outline import Outline
+    from tensormorph.gui.rows import Rows
+    from tensormorph.gui.search import Searcher
+    from tensormorph.model import Checkpoint
 
 Report = Callable[[str, int, int], None]
-OpenFunction = Callable[[str, str | None, Report], Checkpoint]
+OpenFunction: TypeAlias = "Callable[[str, str | None, Report], Checkpoint]"
 _POLL_MS = 100
 
 
@@ -31,7 +33,7 @@ class Opened:
 
     path: str
     checkpoint: Checkpoint
-    outline: outlines.Outline
+    outline: Outline
     rows: Rows
     """Of the outline, as it is first shown: of each group of alike layers the first."""
     searcher: Searcher
@@ -143,12 +145,14 @@ def _open(path: str, reader: str | None, open_: OpenFunction, shared: _Shared) -
             shared.changed_at = time.monotonic()
 
     try:
+        from tensormorph.gui import outline_build, rows, search  # in the worker, as the readers
+
         checkpoint = open_(path, reader, report)
         try:
             with _NoCollection():  # not round the opening: a read that hangs would leave it still for good
                 outline = outline_build.build(checkpoint, report)
-                rows = folded(outline, [0] * len(outline.groups), set())
-                return Opened(path, checkpoint, outline, rows, Searcher(checkpoint, outline))
+                first = rows.folded(outline, [0] * len(outline.groups), set())
+                return Opened(path, checkpoint, outline, first, search.Searcher(checkpoint, outline))
         except BaseException:
             checkpoint.close()
             raise

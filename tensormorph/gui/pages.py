@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QPainter
@@ -29,11 +29,13 @@ from tensormorph.errors import (
     TensormorphError,
     UnknownFormatError,
 )
-from tensormorph.gui.opening import Failed
 from tensormorph.gui.painting import draw_text, fill_round
 from tensormorph.gui.states import PlainLabel, StatePanel, breakable
 from tensormorph.gui.theme import Tokens, ui_font
 from tensormorph.text import count, plural, printable
+
+if TYPE_CHECKING:
+    from tensormorph.gui.opening import Failed
 
 _ROW = 40
 _ROWS_SHOWN = 8

@@ -6,17 +6,20 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QMenu
 
 from tensormorph.gui.background import Lane, start
-from tensormorph.gui.opening import Opened
 from tensormorph.gui.painting import mnemonic_free
 from tensormorph.gui.problem_model import Counts
 from tensormorph.gui.settings import Recent, Settings
 from tensormorph.gui.start import home_folded
 from tensormorph.text import plural, size
+
+if TYPE_CHECKING:
+    from tensormorph.gui.opening import Opened
 
 _IN_MENU = 12
 

@@ -26,7 +26,8 @@ class Section(QWidget):
         self._rule.setFrameShape(QFrame.Shape.NoFrame)
         self._rule.setFixedHeight(1)
         self._rule.setAutoFillBackground(True)
-        self._rule.setVisible(line)
+        if not line:
+            self._rule.hide()  # showing it here, without a parent yet, would make a window of it
         top = QHBoxLayout()
         top.setContentsMargins(16, 10, 16, 0)
         top.addWidget(self.heading)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QObject, Signal
 
 from tensormorph.errors import TensormorphError
-from tensormorph.model import Checkpoint, LogicalTensor
+
+if TYPE_CHECKING:
+    from tensormorph.model import Checkpoint, LogicalTensor
 
 _MOST_HISTORY = 200
 

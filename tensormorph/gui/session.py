@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMimeData, qVersion
 
 import tensormorph
-from tensormorph.array import parse_index
 from tensormorph.errors import BadIndexError, Problem
-from tensormorph.gui.opening import Opened
-from tensormorph.gui.rows import quantity
-from tensormorph.gui.tree import display_name
-from tensormorph.model import Checkpoint, LogicalTensor
 from tensormorph.resources import resource
 from tensormorph.text import plural, printable, size
 
+if TYPE_CHECKING:
+    from tensormorph.gui.opening import Opened
+    from tensormorph.model import Checkpoint, LogicalTensor
+
 DEMO = "demo/llama-docstrings"
+
+
+def display_name(path: Path) -> str:
+    """Return what a checkpoint is called in few words: its own name, after its folder's where that is too general."""
+    name = path.name or str(path)
+    general = name.startswith(("step", "checkpoint", "iter", "global_step", "epoch", "model.", "pytorch_model"))
+    return f"{path.parent.name} / {name}" if general and path.parent.name else name
 
 
 def demo_path() -> str | None:
@@ -56,6 +64,8 @@ def title(opened: Opened | None) -> str:
 
 def summary(opened: Opened) -> str:
     """Return the checkpoint in one line for the status bar."""
+    from tensormorph.gui.rows import quantity  # with numpy, which the start page does without
+
     checkpoint, outline = opened.checkpoint, opened.outline
     detail = printable(checkpoint.format_detail, 80)
     kind = f"{checkpoint.format}, {detail}" if detail else checkpoint.format
@@ -67,6 +77,8 @@ def element_at(text: str, tensor: LogicalTensor | None) -> tuple[int, ...] | str
     """Return the element that a person means by an index such as ``5, -1``; a sentence if it is none."""
     if tensor is None:
         return "Choose a tensor first"
+    from tensormorph.array import parse_index  # as above
+
     try:
         index = parse_index(text)
     except BadIndexError as error:

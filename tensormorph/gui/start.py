@@ -36,10 +36,10 @@ from PySide6.QtWidgets import (
 from tensormorph.gui.background import Lane
 from tensormorph.gui.icons import icon, pixmap
 from tensormorph.gui.painting import draw_icon, draw_text, fill_round, tooltip, width_of
+from tensormorph.gui.session import display_name
 from tensormorph.gui.settings import Recent, when
 from tensormorph.gui.states import PlainLabel, button_with_icon, tool_button
 from tensormorph.gui.theme import Tokens, ui_font
-from tensormorph.gui.tree import display_name
 from tensormorph.text import plural, printable
 
 _ROW = 56

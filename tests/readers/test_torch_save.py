@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from tensormorph.check import check
+from tensormorph.checks import check
 from tensormorph.errors import CorruptFileError, TensormorphError
 from tensormorph.model import Checkpoint
 from tensormorph.readers import open_checkpoint, torch_save

@@ -17,7 +17,7 @@ import safetensors.numpy
 import tensormorph as tm
 from tensormorph import audit
 from tensormorph.array import Piece
-from tensormorph.check import CheckReport, check
+from tensormorph.checks import CheckReport, check
 from tensormorph.columns import TensorKey
 from tensormorph.dtypes import encoding
 from tensormorph.errors import CancelledError, Problem, ReadError
