@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
 from tensormorph.gui.outline import Outline
 from tensormorph.gui.rows import quantity
+from tensormorph.gui.session import n_tensors
 from tensormorph.gui.states import PlainLabel, breakable
 from tensormorph.gui.theme import Tokens
 from tensormorph.model import Checkpoint
@@ -21,7 +22,7 @@ def facts_of(checkpoint: Checkpoint, outline: Outline) -> dict[str, str]:
     dtypes = [f"{encoding.name} ({count(n)})" for encoding, n in zip(table.encodings, used, strict=True) if n]
     told = {
         "format": printable(f"{checkpoint.format}, {checkpoint.format_detail}".rstrip(", "), 200),
-        "tensors": count(len(outline.names)),
+        "tensors": count(n_tensors(checkpoint)),
         "parameters": quantity(outline.n_parameters),
         "values": size(outline.n_bytes),
         "dtypes": listing(dtypes, 4),

@@ -28,6 +28,11 @@ def display_name(path: Path) -> str:
     return f"{path.parent.name} / {name}" if general and path.parent.name else name
 
 
+def n_tensors(checkpoint: Checkpoint) -> int:
+    """Return how many tensors a checkpoint has, unreadable ones too; an alias is one more name, not one more tensor."""
+    return len(checkpoint.table) + len(checkpoint.unreadable)
+
+
 def demo_path() -> str | None:
     """Return where the demo is, or None if it did not come with the program."""
     try:
@@ -69,7 +74,7 @@ def summary(opened: Opened) -> str:
     checkpoint, outline = opened.checkpoint, opened.outline
     detail = printable(checkpoint.format_detail, 80)
     kind = f"{checkpoint.format}, {detail}" if detail else checkpoint.format
-    tensors = plural(len(outline.names), "tensor")
+    tensors = plural(n_tensors(checkpoint), "tensor")
     return f"{kind}  ·  {tensors}, {quantity(outline.n_parameters)} parameters, {size(outline.n_bytes)}"
 
 

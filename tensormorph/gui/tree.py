@@ -14,7 +14,7 @@ from tensormorph.gui.outline import ROOT, Flags, Kind
 from tensormorph.gui.painting import draw_icon, draw_text, tooltip
 from tensormorph.gui.rows import Rows, filtered
 from tensormorph.gui.selection import Selection
-from tensormorph.gui.session import display_name
+from tensormorph.gui.session import display_name, n_tensors
 from tensormorph.gui.states import PlainLabel, StatePanel, breakable
 from tensormorph.gui.theme import Tokens, ui_font
 from tensormorph.gui.tree_model import OutlineModel
@@ -158,7 +158,7 @@ class Outliner(QWidget):
         self.model.set_checkpoint(opened.checkpoint, opened.outline, opened.rows)
         self._restoring = False
         self.header.title = printable(display_name(opened.checkpoint.path), 200)
-        self.header.subtitle = self._subtitle(opened.checkpoint, len(opened.outline.names))
+        self.header.subtitle = self._subtitle(opened.checkpoint, n_tensors(opened.checkpoint))
         self.header.setToolTip(tooltip(str(opened.checkpoint.path)))
         self.header.setAccessibleName(f"{self.header.title}, {self.header.subtitle}")
         self.header.update()

@@ -16,6 +16,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
+import tensormorph as tm
 from tensormorph.columns import TensorKey
 from tensormorph.errors import Problem, UsageError
 from tensormorph.gui import app
@@ -482,3 +483,16 @@ def test_building_the_panels_shows_no_window_beside_the_window(qtbot: QtBot, mak
     QTest.qWait(50)
     app.removeEventFilter(watch)
     assert shown_alone == []
+
+
+def test_an_alias_is_no_further_tensor(qtbot: QtBot, make_window: MakeWindow) -> None:
+    window = make_window()
+    window.open_demo()
+    qtbot.waitUntil(lambda: window.opened is not None, timeout=20_000)
+    with tm.open(resource(DEMO)) as checkpoint:
+        assert set(checkpoint.aliases) == {"lm_head.weight"}
+        said = f"{len(checkpoint)} tensors"
+    assert said == "47 tensors"
+    assert said in window.workbench.outliner.header.subtitle
+    assert said in window.status.facts.text()
+    assert shown(window.workbench.inspector.overview.facts["tensors"]) == "47"
