@@ -9,7 +9,6 @@ import click
 
 from tensormorph import cli_text
 from tensormorph.array import parse_index, select
-from tensormorph.checks import check as audit
 from tensormorph.cli_common import (
     common,
     find_tensor,
@@ -42,7 +41,6 @@ from tensormorph.cli_output import (
 from tensormorph.dtypes import plain
 from tensormorph.errors import Problem, TensormorphError, UsageError
 from tensormorph.model import Checkpoint, StoredObject, UnreadableTensor
-from tensormorph.stats import statistics, unread_problem
 from tensormorph.text import plural, printable
 
 MOST_ELEMENTS = 1_000_000
@@ -259,6 +257,8 @@ def stats(path: str, names: tuple[str, ...], query: str, reader: str | None, as_
     """
     if names and query:
         raise UsageError("Give names or a --filter, not both")
+    from tensormorph.stats import statistics, unread_problem
+
     with opened(path, reader) as (checkpoint, progress):
         table, unreadable = checkpoint.table, list(checkpoint.unreadable.values())
         numbers = _numbers(checkpoint, names, query)
@@ -335,6 +335,8 @@ def check(path: str, quick: bool, values: bool, hashes: bool, reader: str | None
     """
     if quick and (values or hashes):
         raise UsageError("--quick opens no file: leave it out, or leave out --values and --hash")
+    from tensormorph.checks import check as audit  # here, as with `stats`: the other commands start without it
+
     with opened(path, reader) as (checkpoint, progress):
         report = audit(checkpoint, quick=quick, values=values, hashes=hashes, report=progress)
         progress.clear()

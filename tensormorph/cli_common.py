@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import click
 
 from tensormorph.array import ArrayView
-from tensormorph.audit import locator
 from tensormorph.cli_output import Document, Progress, tensor_documents, write_messages
 from tensormorph.cli_text import problem_lines
 from tensormorph.errors import CannotOpenError, LayoutError, Problem, UnsupportedDtypeError, UsageError
@@ -129,6 +128,8 @@ def own_files(checkpoint: Checkpoint) -> list[Path]:
     """Return every path that is part of the checkpoint, so that no export lands there."""
     lost = (tensor.file for tensor in checkpoint.unreadable.values() if tensor.file is not None)
     names = dict.fromkeys([*(info.name for info in checkpoint.files), *checkpoint.table.files, *lost])
+    from tensormorph.audit import locator  # with the statistics behind it; most commands start without them
+
     path_of = locator(checkpoint)
     found: list[Path] = []
     for name in names:

@@ -11,19 +11,21 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensormorph.array import Axis, StoredSource
-from tensormorph.checks import CheckReport
 from tensormorph.dtypes import encoding
 from tensormorph.errors import ChooseCheckpointError, Problem, TensormorphError
 from tensormorph.fragments import Fragment
 from tensormorph.mesh import DeviceMesh, Layout
 from tensormorph.model import Checkpoint, Holder, LocalTensor, LogicalTensor, StoredObject, UnreadableTensor
 from tensormorph.region import Region
-from tensormorph.stats import Statistics
+
+if TYPE_CHECKING:
+    from tensormorph.checks import CheckReport
+    from tensormorph.stats import Statistics
 
 Document = dict[str, Any]
 

@@ -7,14 +7,16 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensormorph.checks import CheckReport
 from tensormorph.errors import Problem
 from tensormorph.text import count, listing, plural, printable, shape, size
+
+if TYPE_CHECKING:
+    from tensormorph.checks import CheckReport
 
 WIDTH = 80
 _NARROWEST_NAME = 24
