@@ -49,15 +49,15 @@ class _Program(click.Group):
     cls=_Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    subcommand_metavar="[COMMAND | PATH [PATH2]]",
+    subcommand_metavar="[COMMAND | PATH]",
 )
 @click.version_option(tensormorph.__version__, prog_name="tensormorph", message="%(prog)s %(version)s")
 @click.pass_context
 def _program(ctx: click.Context) -> None:
     """Look inside neural-network checkpoints.
 
-    Without a command it opens the window: with PATH that checkpoint, with two paths their comparison. A word that is
-    a command wins over a file of that name: write ./check.
+    Without a command it opens the window, on PATH if one is given. A word that is a command wins over a file of
+    that name: write ./check.
 
     \b
     Examples:

@@ -33,7 +33,7 @@ def training_facts(files: Sequence[tuple[TorchFile, Tree]], n_tensors: int) -> F
     slots = [t for _, tree in files for t in tree.tensors if t.key.slot]
     weights = [t for _, tree in files for t in tree.tensors if not t.key.slot]
     if weights:
-        states["weights"] = StateFact("yes", f"{plural(len(weights), 'tensor')} outside optimizer state")
+        states["weights"] = StateFact("yes", f"{plural(len(weights), 'name')} of tensors outside optimizer state")
     moments = [t for t in slots if t.key.slot in _MOMENTS]
     if moments:
         unnamed = "" if all(t.key.named for t in moments) else ", by number: the file records no parameter names"
