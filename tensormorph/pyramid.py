@@ -32,7 +32,8 @@ READ_BYTES = 1 << 20
 EXACT_BYTES = 32 << 20
 """Most bytes that `tile` reads unless told otherwise."""
 LINE_BYTES = 16 << 20
-"""Most bytes of whole lines that a sample of neighbouring tiles reads; above, it reads runs of RUN_BYTES."""
+"""Most bytes of whole lines that a sample of neighbouring tiles reads, unless 1/128 of all are more; above, it reads
+runs of RUN_BYTES. A longer line is never read whole: a tensor of stride 0 may claim lines of many gigabytes."""
 RUN_BYTES = 4096
 """Shortest run that sampling reads: less costs a disk the same."""
 
@@ -681,7 +682,7 @@ def sampling(plane: Plane, level: LevelOfDetail, rows: Span, cols: Span, along_r
     n_blocks = (-(-across[1] >> shift)) - (across[0] >> shift)
     n_across, n_along = across[1] - across[0], along[1] - along[0]
     line, whole = plane.n_bytes(n_along), plane.n_bytes(n_across * n_along)
-    if n_blocks * line <= max(LINE_BYTES, whole // 128):
+    if line <= LINE_BYTES and n_blocks * line <= max(LINE_BYTES, whole // 128):
         lines = min(1 << shift, 1 << (max(1, RUN_BYTES // max(1, line)).bit_length() - 1))
         return Sampling(along_rows, lines, None, min(n_blocks * lines * line, whole))
     run = min(1 << run_shift, max(1, RUN_BYTES * 8 // max(1, plane.n_bytes(8))))
