@@ -706,6 +706,17 @@ def test_check_keeps_its_status_when_nobody_reads(tmp_path: Path) -> None:
     assert child.wait(30) == 1
 
 
+def test_ctrl_c_inside_an_executed_string_ends_with_130(tmp_path: Path) -> None:
+    """Modules make their dataclasses so while they are imported; the status is still ours, not the signal's."""
+    (tmp_path / "click.py").write_text("exec('raise KeyboardInterrupt')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tensormorph", "ls", "x"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
 def wait_until_open(process: int, path: Path) -> None:
     """Return once a process has opened a file, where the system tells; else after three seconds."""
     handles = Path(f"/proc/{process}/fd")
