@@ -13,13 +13,22 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from itertools import count as counting
 from struct import error as struct_error
 
 from tensormorph.errors import Problem
-from tensormorph.readers._pickle_machine import Damage, Limits, Machine
-from tensormorph.readers._pickle_nodes import Global, Value
-from tensormorph.readers._pickle_opcodes import ACTS, STOP
+from tensormorph.readers._pickle_machine import U32, Damage, Limits, Machine
+from tensormorph.readers._pickle_nodes import Call, Global, Tuple, Value
+from tensormorph.readers._pickle_opcodes import (
+    ACTS,
+    BINGET,
+    BININT1,
+    CALLS,
+    LONG_BINGET,
+    MEMOIZE,
+    STOP,
+    TUPLE1,
+    TUPLE2,
+)
 from tensormorph.readers._process import Report, silent
 
 __all__ = ["Limits", "Pickle", "interpret"]
@@ -102,22 +111,62 @@ def interpret(
 
 
 def _run(machine: Machine) -> None:
-    """Interpret up to STOP."""
+    """Interpret up to STOP.
+
+    Four opcodes that are most of any large pickle are done here: a call costs more than what they do. What the loop
+    needs of the machine is kept in local names, which every other opcode may have changed.
+    """
     data, acts = machine.data, ACTS
+    pos, check_at, stack, memo = machine.pos, machine.check_at, machine.stack, machine.memo
+    at = pos
     n_opcodes = 0
+    long_id = U32.unpack_from
     try:
-        for n_opcodes in counting(1):
-            pos = machine.pos
-            if pos >= machine.check_at:
-                machine.n_opcodes = n_opcodes
+        while True:
+            n_opcodes += 1
+            if pos >= check_at:
+                machine.at, machine.pos, machine.n_opcodes = at, pos, n_opcodes
                 machine.check()
-            machine.at = pos
-            op = data[pos]
-            machine.pos = pos + 1
-            acts[op](machine)
-            if op == STOP:
-                break
+                check_at = machine.check_at
+            at = pos
+            op = data[at]
+            if op == MEMOIZE:
+                memo.append(stack[-1])
+                pos = at + 1
+            elif op == BINGET:
+                stack.append(memo[data[at + 1]])
+                pos = at + 2
+            elif op == LONG_BINGET:
+                stack.append(memo[long_id(data, at + 1)[0]])
+                pos = at + 5
+            elif op == BININT1:
+                stack.append(data[at + 1])
+                pos = at + 2
+            elif op in CALLS:
+                made = Call(stack[-2], stack[-1], at)
+                del stack[-1]
+                stack[-1] = made
+                machine.n_nodes += 1
+                pos = at + 1
+            elif op == TUPLE1:
+                stack[-1] = Tuple((stack[-1],))
+                machine.n_nodes += 1
+                pos = at + 1
+            elif op == TUPLE2:
+                pair = Tuple((stack[-2], stack[-1]))
+                del stack[-1]
+                stack[-1] = pair
+                machine.n_nodes += 1
+                pos = at + 1
+            else:
+                machine.at = at
+                machine.pos = at + 1
+                acts[op](machine)
+                if op == STOP:
+                    break
+                pos, check_at, stack, memo = machine.pos, machine.check_at, machine.stack, machine.memo
     except (IndexError, KeyError, struct_error):
+        machine.at = at
         raise machine.explain() from None
     finally:
         machine.n_opcodes = n_opcodes

@@ -28,6 +28,9 @@ from tensormorph.text import count, plural
 
 U8, U16, U32, U64, I32, F64 = map(Struct, ("<B", "<H", "<I", "<Q", "<i", ">d"))
 
+_FIELDS = 16
+"""A dict of so many texts at most as keys may be the state of an object, of which there are many alike."""
+_ONLY_TEXT = {str}
 KEPT_OF_A_KIND = 20
 """From so many problems of one code on, they are only counted."""
 REPORT_BYTES = 1 << 16
@@ -167,8 +170,7 @@ class Machine:
             value = Loose(self.stack)
             for stack in reversed(self.below):
                 value = Loose([*stack, value])
-        for held in self.dicts:
-            self._look_at_keys(held)
+        self._look_at_all_keys()
         for code, told in self.told.items():
             if told > KEPT_OF_A_KIND:
                 rest = plural(told - KEPT_OF_A_KIND, "more problem")
@@ -185,13 +187,24 @@ class Machine:
             if type(item) in UNHASHABLE:
                 self.note("pickle-unhashable", "warning", f"A set holds {describe(item)}, which Python refuses")
 
-    def _look_at_keys(self, held: Dict) -> None:
+    def _look_at_all_keys(self) -> None:
+        """Look at the keys of each dict; most have the few names of a class's fields, which are looked at once."""
+        fine: set[tuple[Value, ...]] = set()
+        for held in self.dicts:
+            keys = tuple(held.flat[::2])
+            # Only texts are hashed here: a file can name one number of a megabyte a million times.
+            texts = set(map(type, keys)) == _ONLY_TEXT
+            if texts and keys in fine:
+                continue
+            if texts and len(set(keys)) == len(keys):
+                if len(keys) <= _FIELDS:
+                    fine.add(keys)
+                continue
+            self._look_at_keys(held, keys)
+
+    def _look_at_keys(self, held: Dict, keys: tuple[Value, ...]) -> None:
         """Report keys that Python would refuse, and keys that hide an earlier pair."""
-        keys = held.keys()
-        if all(type(key) is str for key in keys):
-            if len(set(keys)) == len(keys):
-                return
-        else:
+        if not all(type(key) is str for key in keys):
             for key in keys:
                 if type(key) in UNHASHABLE:
                     self.note("pickle-unhashable", "warning",

@@ -27,7 +27,10 @@ from tensormorph.readers._pickle_scalars import SCALARS
 from tensormorph.text import count, printable
 
 HIGHEST_PROTOCOL = 5
-STOP = 0x2E
+STOP, MEMOIZE, BINGET, LONG_BINGET, BININT1 = 0x2E, 0x94, 0x68, 0x6A, 0x4B
+TUPLE1, TUPLE2 = 0x85, 0x86
+CALLS = frozenset({0x52, 0x81})
+"""REDUCE, NEWOBJ."""
 
 
 # ---------------------------------------------------------------- opcodes of the machine itself
@@ -104,17 +107,10 @@ def _from_marked(kind: type[List] | type[Tuple]) -> Act:
     return act
 
 
-def _tuple_of(n: int) -> Act:
-    """TUPLE1, TUPLE2, TUPLE3."""
-
-    def act(machine: Machine) -> None:
-        stack = machine.stack
-        if len(stack) < n:
-            raise machine.explain()
-        stack[-n:] = (Tuple(stack[-n:]),)
-        machine.n_nodes += 1
-
-    return act
+def _tuple3(machine: Machine) -> None:
+    stack = machine.stack
+    stack[-3:] = (Tuple((stack[-3], stack[-2], stack[-1])),)
+    machine.n_nodes += 1
 
 
 def _frozenset(machine: Machine) -> None:
@@ -202,17 +198,6 @@ def _memo_id(machine: Machine) -> int:
     return i
 
 
-def _binget(machine: Machine) -> None:
-    machine.stack.append(machine.memo[machine.data[machine.pos]])
-    machine.pos += 1
-
-
-def _long_binget(machine: Machine) -> None:
-    (i,) = U32.unpack_from(machine.data, machine.pos)
-    machine.stack.append(machine.memo[i])
-    machine.pos += 4
-
-
 def _get(machine: Machine) -> None:
     machine.stack.append(machine.memo[_memo_id(machine)])
 
@@ -231,10 +216,6 @@ def _long_binput(machine: Machine) -> None:
 
 def _put(machine: Machine) -> None:
     machine.put(_memo_id(machine))
-
-
-def _memoize(machine: Machine) -> None:
-    machine.memo.append(machine.stack[-1])
 
 
 # ---------------------------------------------------------------- names and what is made by them
@@ -278,15 +259,6 @@ def _obj(machine: Machine) -> None:
     function, *args = machine.marked()
     machine.stack.append(Call(function, Tuple(args), machine.at))
     machine.n_nodes += 2
-
-
-def _call(machine: Machine) -> None:
-    """REDUCE, NEWOBJ."""
-    stack = machine.stack
-    made = Call(stack[-2], stack[-1], machine.at)
-    del stack[-1]
-    stack[-1] = made
-    machine.n_nodes += 1
 
 
 def _newobj_ex(machine: Machine) -> None:
@@ -338,12 +310,12 @@ def _readonly_buffer(machine: Machine) -> None:
 _BY_CODE: dict[int, Act] = SCALARS | {
     0x80: _proto, 0x95: _frame, STOP: _stop, 0x28: _mark, 0x30: _pop, 0x31: _pop_mark, 0x32: _dup,
     0x5D: _made(List), 0x7D: _made(Dict), 0x8F: _made(Set), 0x29: _made(Tuple), 0x6C: _from_marked(List),
-    0x74: _from_marked(Tuple), 0x85: _tuple_of(1), 0x86: _tuple_of(2), 0x87: _tuple_of(3), 0x91: _frozenset,
+    0x74: _from_marked(Tuple), 0x87: _tuple3, 0x91: _frozenset,
     0x64: _dict, 0x73: _setitem, 0x75: _setitems, 0x61: _append, 0x65: _appends, 0x90: _additems,
-    0x67: _get, 0x68: _binget, 0x6A: _long_binget, 0x70: _put, 0x71: _binput, 0x72: _long_binput, 0x94: _memoize,
-    0x63: _global, 0x93: _stack_global, 0x69: _inst, 0x6F: _obj, 0x52: _call, 0x81: _call, 0x92: _newobj_ex,
+    0x67: _get, 0x70: _put, 0x71: _binput, 0x72: _long_binput,
+    0x63: _global, 0x93: _stack_global, 0x69: _inst, 0x6F: _obj, 0x92: _newobj_ex,
     0x62: Machine.build, 0x50: _persid, 0x51: _binpersid, 0x82: _extension(U8), 0x83: _extension(U16),
     0x84: _extension(I32), 0x97: _next_buffer, 0x98: _readonly_buffer,
 }  # fmt: skip
 ACTS = [_BY_CODE.get(code, _unknown) for code in range(256)]
-"""What each byte does as an opcode: the 68 of protocols 0 to 5, and a refusal."""
+"""What each byte does as an opcode: the 68 of protocols 0 to 5 but for the 8 that the loop itself does; a refusal."""

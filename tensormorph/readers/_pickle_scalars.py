@@ -31,11 +31,6 @@ def _constant(value: bool | None) -> Act:
     return lambda machine: machine.stack.append(value)
 
 
-def _binint1(machine: Machine) -> None:
-    machine.stack.append(machine.data[machine.pos])
-    machine.pos += 1
-
-
 def _number(form: Struct) -> Act:
     """BININT2, BININT, BINFLOAT."""
     unpack, n_bytes = form.unpack_from, form.size
@@ -153,7 +148,7 @@ def _unicode_text(machine: Machine) -> None:
 
 
 SCALARS: dict[int, Act] = {
-    0x4E: _constant(None), 0x88: _constant(True), 0x89: _constant(False), 0x4B: _binint1, 0x4D: _number(U16),
+    0x4E: _constant(None), 0x88: _constant(True), 0x89: _constant(False), 0x4D: _number(U16),
     0x4A: _number(I32), 0x47: _number(F64), 0x49: _int_text, 0x4C: _int_text, 0x46: _float_text, 0x8A: _long(U8),
     0x8B: _long(I32), 0x8C: _text(U8), 0x58: _text(U32), 0x8D: _text(U64), 0x56: _unicode_text, 0x53: _string_text,
     0x54: _binstring(I32), 0x55: _binstring(U8), 0x42: _bytes(U32), 0x43: _bytes(U8), 0x8E: _bytes(U64),
