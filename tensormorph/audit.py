@@ -90,7 +90,7 @@ def _look_at(path_of: Callable[[str], Path], name: str, end: int, holds_tensors:
 def resolve_places(checkpoint: Checkpoint, report: Report) -> list[Problem]:
     """Look up every stored item whose place only the item itself tells, several at a time."""
     table = checkpoint.table
-    unknown = np.flatnonzero(table.offset < 0)
+    unknown = np.flatnonzero((table.offset < 0) | table.in_items)
     if not len(unknown):
         return []
     from concurrent.futures import ThreadPoolExecutor
@@ -99,7 +99,7 @@ def resolve_places(checkpoint: Checkpoint, report: Report) -> list[Problem]:
     found: list[Problem] = []
     pool = ThreadPoolExecutor(_RESOLVERS)
     try:
-        for done, problems in enumerate(pool.map(lambda row: _resolve(checkpoint.tensors.at(row)), rows)):
+        for done, problems in enumerate(pool.map(lambda row: _resolve(checkpoint, checkpoint.tensors.at(row)), rows)):
             report("Looking up stored items", done, len(rows))
             found += problems
     finally:
@@ -107,18 +107,31 @@ def resolve_places(checkpoint: Checkpoint, report: Report) -> list[Problem]:
     return found
 
 
-def _resolve(tensor: LogicalTensor) -> list[Problem]:
+def _resolve(checkpoint: Checkpoint, tensor: LogicalTensor) -> list[Problem]:
     found: list[Problem] = []
-    for row in np.flatnonzero(tensor.fragments.offset < 0).tolist():
+    known = {problem.region for problem in tensor.problems if problem.severity == "error"}
+    for row in range(len(tensor.fragments)):
+        region = tensor.fragments.region(row)
+        if region in known:
+            continue
         file = tensor.fragments.files[int(tensor.fragments.file[row])]
+        what = f"{printable(tensor.name)}, region {region} in {printable(file)}"
         try:
-            tensor.fragments.open_source(row).place()
+            source = tensor.fragments.open_source(row)
+            place = source.place()
         except CancelledError:
             raise
         except TensormorphError as error:
-            region = tensor.fragments.region(row)
-            sentence = f"{printable(tensor.name)}, region {region} in {printable(file)}: {error.sentence}"
-            found.append(Problem(error.code, "error", sentence, tensor=tensor.name, file=file, region=region))
+            found.append(Problem(error.code, "error", f"{what}: {error.sentence}", tensor.name, file, region=region))
+            continue
+        if source.dtype != tensor.dtype:
+            found.append(Problem("fragment-dtype", "error",
+                f"{what}: the stored item is {source.dtype}, the tensor is recorded as {tensor.encoding.name}; nothing "
+                "is cast", tensor.name, file, region=region))  # fmt: skip
+        elif place.compression == "deflate" and checkpoint.table.in_items:
+            found.append(Problem("compressed-item", "warning",
+                f"{what}: the stored item is compressed; torch writes none, and readers that map files refuse it",
+                tensor.name, file, region=region))  # fmt: skip
     return found
 
 

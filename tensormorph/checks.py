@@ -175,7 +175,7 @@ def check(
         portability=_portability(inventory, whole),
         complete=whole if not (quick and whole) else None,
         committed=checkpoint.facts.committed,
-        step=checkpoint.facts.step,
+        step=(checkpoint.facts if quick else checkpoint.full_facts()).step,
         inventory=inventory,
         problems=tuple(problems),
         looked_at=tuple(looked),

@@ -135,7 +135,7 @@ def show(path: str, name: str, reader: str | None, as_json: bool) -> None:
             columns = found.fragments
             fragments = [
                 fragment_document(
-                    columns[i], {"offset": int(columns.offset[i]), "length": int(columns.length[i])}, found.layout
+                    columns[i], {"offset": int(columns.offset[i]), "length": int(columns.length[i])}, found
                 )
                 for i in range(len(columns))
             ]
@@ -144,7 +144,8 @@ def show(path: str, name: str, reader: str | None, as_json: bool) -> None:
             told = [problem_document(problem) for problem in problems]
             write_json({**row, "fragments": fragments, "locals": locals_, "problems": told})
             return
-        write_lines(cli_text.show_lines(row, fragments, len(locals_)))
+        evidence = "" if isinstance(found, UnreadableTensor) else found.rank_evidence
+        write_lines(cli_text.show_lines(row, fragments, len(locals_), evidence))
         tell_problems(problems)
 
 
@@ -181,7 +182,7 @@ def where(path: str, name: str, index: str, reader: str | None, as_json: bool) -
             "name": tensor.name,
             "index": [a.start if a.drop else list(a.bounds) for a in axes],
             "value": value,
-            "holders": [holder_document(holder, tensor.layout) for holder in tensor.where(key)],
+            "holders": [holder_document(holder, tensor) for holder in tensor.where(key)],
         }
         if as_json:
             write_json(told)

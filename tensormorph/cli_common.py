@@ -110,7 +110,12 @@ def local_view(tensor: LogicalTensor, text: str) -> ArrayView:
         raise UsageError(f"--local is a rank, or a rank and one of its pieces as in 3:0, not {text!r}")
     rank = int(found[1])
     if found[2] is None:
-        return tensor.local(rank)
+        try:
+            return tensor.local(rank)
+        except LayoutError as error:
+            if any(local.rank == rank for local in tensor.locals):
+                raise LayoutError(f"{error.sentence}. What its files store as they stand: --local {rank}:0") from None
+            raise
     pieces = [local for local in tensor.locals if local.rank == rank]
     piece = int(found[2])
     if piece >= len(pieces):

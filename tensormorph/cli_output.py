@@ -170,6 +170,7 @@ def info_document(checkpoint: Checkpoint) -> Document:
         if tensor.dtype is not None:
             dtypes[tensor.dtype] = dtypes.get(tensor.dtype, 0) + 1
     problems = [problem.severity for problem in checkpoint.problems]
+    facts = checkpoint.full_facts()
     return {
         "path": str(checkpoint.path),
         "format": checkpoint.format,
@@ -180,11 +181,11 @@ def info_document(checkpoint: Checkpoint) -> Document:
         "n_stored_bytes": _stored_bytes(checkpoint),
         "dtypes": dict(sorted((name, n) for name, n in dtypes.items() if n)),
         "n_files": len(checkpoint.files),
-        "world_size": checkpoint.facts.world_size,
+        "world_size": facts.world_size,
         "mesh": None if checkpoint.mesh is None else mesh_document(checkpoint.mesh),
         "mesh_provenance": _mesh_provenance(checkpoint),
-        "step": checkpoint.facts.step,
-        "software": checkpoint.facts.software,
+        "step": facts.step,
+        "software": facts.software,
         "n_problems": {severity: problems.count(severity) for severity in ("error", "warning", "info")},
     }
 
@@ -274,7 +275,7 @@ def object_row(stored: StoredObject) -> Document:
 # ---------------------------------------------------------------- show, where, stats, check
 
 
-def fragment_document(fragment: Fragment, table_row: Mapping[str, int], layout: Layout | None) -> Document:
+def fragment_document(fragment: Fragment, table_row: Mapping[str, int], tensor: LogicalTensor) -> Document:
     """Return a fragment; where the item itself cannot be looked into, its place is what the metadata tells."""
     told: Document = {
         "region": box(fragment.region),
@@ -286,7 +287,7 @@ def fragment_document(fragment: Fragment, table_row: Mapping[str, int], layout: 
         "byteorder": None,
         "compression": None,
         "rank": fragment.rank,
-        "rank_provenance": rank_provenance(fragment.rank, layout),
+        "rank_provenance": rank_provenance(fragment.rank, tensor),
         "term": fragment.term,
         "rule": None,
         "complete": False,
@@ -311,42 +312,46 @@ def _readable(source: StoredSource) -> bool:
     return all(piece.problem is None for piece in source.pieces(Region.whole(source.shape), 1 << 40))
 
 
-def rank_provenance(rank: int | None, layout: Layout | None) -> str | None:
-    """Say how the rank of a part is known: as the layout is, or recorded in the files."""
-    return None if rank is None else layout.provenance if layout is not None else "recorded"
+def rank_provenance(rank: int | None, tensor: LogicalTensor) -> str | None:
+    """Say how the rank of a part is known: inferred from other evidence, as the layout is, or recorded in the files."""
+    if rank is None:
+        return None
+    if tensor.rank_evidence:
+        return "inferred"
+    return tensor.layout.provenance if tensor.layout is not None else "recorded"
 
 
 def local_document(local: LocalTensor, tensor: LogicalTensor) -> Document:
-    place = local.source.place()
-    end = place.offset + place.n_bytes
-    inside = (tensor.fragments.offset >= place.offset) & (tensor.fragments.offset < end)
-    rows = [
-        row
-        for row in np.flatnonzero(inside).tolist()
-        if tensor.fragments.files[int(tensor.fragments.file[row])] == place.file
-    ]
+    told: Document = {
+        "part": local.part, "rank": local.rank, "device": local.device, "stored_name": local.stored_name,
+        "shape": None, "file": None, "offset": None, "n_padding": None, "written_by": local.rank,
+    }  # fmt: skip
+    try:
+        place = local.source.place()
+    except TensormorphError:
+        return told  # the tensor's problems say why
+    rows: Sequence[int]
+    if local.rows is not None:
+        rows = local.rows
+    else:
+        end = place.offset + place.n_bytes
+        inside = (tensor.fragments.offset >= place.offset) & (tensor.fragments.offset < end)
+        files = tensor.fragments.files
+        rows = [i for i in np.flatnonzero(inside).tolist() if files[int(tensor.fragments.file[i])] == place.file]
     n_held = sum(region.size for region in dict.fromkeys(tensor.fragments.region(row) for row in rows))
-    return {
-        "part": local.part,
-        "rank": local.rank,
-        "device": local.device,
-        "stored_name": local.stored_name,
-        "shape": list(local.source.shape),
-        "file": place.file,
-        "offset": place.offset,
-        "n_padding": math.prod(local.source.shape) - n_held,
-        "written_by": local.rank,
-    }
+    shape = list(local.source.shape)
+    padding = math.prod(shape) - n_held
+    return told | {"shape": shape, "file": place.file, "offset": place.offset, "n_padding": padding}
 
 
-def holder_document(holder: Holder, layout: Layout | None) -> Document:
+def holder_document(holder: Holder, tensor: LogicalTensor) -> Document:
     return {
         "file": holder.file,
         "offset": holder.offset,
         "bit": holder.bit,
         "n_bytes": holder.n_bytes,
         "rank": holder.rank,
-        "rank_provenance": rank_provenance(holder.rank, layout),
+        "rank_provenance": rank_provenance(holder.rank, tensor),
         "region": box(holder.region),
         "term": holder.term,
     }

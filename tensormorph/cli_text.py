@@ -212,7 +212,7 @@ def _name(number: int | None, name: str) -> str:
 # ---------------------------------------------------------------- show, where
 
 
-def show_lines(row: Document, fragments: Sequence[Document], n_locals: int) -> Iterator[str]:
+def show_lines(row: Document, fragments: Sequence[Document], n_locals: int, rank_evidence: str = "") -> Iterator[str]:
     yield printable(row["name"]) or "(empty name)"
     pairs = [("dtype", "not known" if row["dtype"] is None else printable(row["dtype"]))]
     if row["shape"] is None:
@@ -236,6 +236,8 @@ def show_lines(row: Document, fragments: Sequence[Document], n_locals: int) -> I
         pairs.append(("layout", f"{words} ({layout['provenance']})"))
     if n_locals:
         pairs.append(("local parts", count(n_locals)))
+    if rank_evidence:
+        pairs.append(("ranks", f"told by {rank_evidence}"))
     state = "every element is stored" if row["complete"] else "not every element can be read"
     pairs.append(("fragments", f"{count(row['n_fragments'])}, {state}"))
     yield from facts(pairs)

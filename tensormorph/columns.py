@@ -50,6 +50,8 @@ class TensorTable:
         Row of each tensor's first fragment; one more entry at the end.
     file, offset, length, rank, term
         As in FragmentTable, one row a fragment.
+    in_items
+        Whether `offset` and `length` are those of an item that tells itself where its elements lie in it.
     """
 
     names: Sequence[str]
@@ -70,6 +72,7 @@ class TensorTable:
     rank: NDArray[np.int32]
     term: NDArray[np.int32]
     files: tuple[str, ...]
+    in_items: bool = False
 
     def __post_init__(self) -> None:
         n, fragments = len(self.names), len(self.file)

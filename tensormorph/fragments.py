@@ -64,7 +64,8 @@ class FragmentTable(Sequence[Fragment]):
     file
         Position in `files`.
     offset, length
-        Bytes in the file: of the first element, and of the stored item; -1 where only the item itself tells.
+        Where the stored item begins in the file, and its bytes: the elements themselves, or an archive with them in
+        it (a DCP item), which only a source looks into. -1 where nothing tells before.
     rank
         Rank, or NO_RANK.
     term

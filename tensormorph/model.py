@@ -18,10 +18,12 @@ from tensormorph.columns import TensorKey, TensorTable
 from tensormorph.dtypes import Encoding
 from tensormorph.errors import (
     BadIndexError,
+    CancelledError,
     LayoutError,
     MissingRegionError,
     NoSuchNameError,
     Problem,
+    TensormorphError,
     UnreadableTensorError,
     UnsupportedDtypeError,
 )
@@ -40,13 +42,22 @@ Presence = Literal["yes", "no", "by_design", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class LocalTensor:
-    """Exactly what one file holds for one rank, padding included. `device` is text as recorded, such as cuda:3."""
+    """Exactly what one file holds for one rank, padding included.
+
+    Fields
+    ------
+    device
+        As recorded, such as cuda:3: text only.
+    rows
+        The tensor's fragments that lie in it, as rows of its table; None where only their bytes tell.
+    """
 
     part: str
     rank: int | None
     device: str | None
     stored_name: str
     source: StoredSource
+    rows: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class Holder:
     Fields
     ------
     offset
-        Byte in `file`; of the region's first element that this fragment holds.
+        Byte in `file`; of the region's first element that this fragment holds. None if the file cannot be looked into.
     bit
         Bit within that byte, counted from the lowest; 0 but for elements smaller than a byte.
     n_bytes
@@ -64,9 +75,9 @@ class Holder:
     """
 
     file: str
-    offset: int
+    offset: int | None
     bit: int
-    n_bytes: int
+    n_bytes: int | None
     rank: int | None
     region: Region
     term: int
@@ -88,6 +99,10 @@ class LogicalTensor:
         Whether every element is stored and can be decoded.
     problems
         What is wrong with this tensor.
+    locals
+        The stored pieces themselves, padding and all; made when asked for.
+    rank_evidence
+        What tells the ranks of its fragments where neither a record nor a layout does, such as ``the file's name``.
     """
 
     name: str
@@ -96,10 +111,11 @@ class LogicalTensor:
     encoding: Encoding
     fragments: FragmentTable
     complete: bool
-    locals: tuple[LocalTensor, ...] = ()
+    locals: Sequence[LocalTensor] = ()
     layout: Layout | None = None
     reduction: str | None = None
     problems: tuple[Problem, ...] = ()
+    rank_evidence: str = ""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -192,9 +208,14 @@ class LogicalTensor:
             shared = region.intersect(fragment.region)
             if shared is None:
                 continue
-            byte, bit = divmod(fragment.source.bit_of(shared.within(fragment.region).start), 8)
-            encoding = fragment.source.place().encoding
-            n_bytes = encoding.n_bytes(shared.size)
+            byte, bit, n_bytes = None, 0, None
+            try:
+                byte, bit = divmod(fragment.source.bit_of(shared.within(fragment.region).start), 8)
+                n_bytes = fragment.source.place().encoding.n_bytes(shared.size)
+            except CancelledError:
+                raise
+            except TensormorphError:
+                byte = None  # who should hold it is known all the same; the tensor's problems say what is wrong
             holders.append(Holder(fragment.file, byte, bit, n_bytes, fragment.rank, shared, fragment.term))
         return holders
 
@@ -324,6 +345,8 @@ class Checkpoint:
     verify
         ``verify(budget, report)`` compares data with the checksums that the format itself stores, at most `budget`
         bytes of it (None: all), and returns what disagrees; None where the format stores none.
+    read_facts
+        Returns `facts` with what only stored items tell (a step that is an item of its own): reads a few of them.
     """
 
     root: Path
@@ -341,9 +364,14 @@ class Checkpoint:
     close: Callable[[], None]
     changed_files: Callable[[], tuple[str, ...]]
     verify: Callable[[int | None, Callable[[str, int, int], None]], list[Problem]] | None = None
+    read_facts: Callable[[], Facts] | None = None
     meshes: tuple[DeviceMesh, ...] = ()
     mesh: DeviceMesh | None = None
     mesh_candidates: tuple[DeviceMesh, ...] = ()
+
+    def full_facts(self) -> Facts:
+        """Return the facts, with those that only stored items tell: a few of them are read."""
+        return self.facts if self.read_facts is None else self.read_facts()
 
     def __getitem__(self, name: str) -> LogicalTensor:
         """Return a tensor by its name or by an alias.

@@ -107,7 +107,7 @@ def _codes(path: Path) -> set[tuple[str, str]]:
             continue
         function = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         texts = [a.value if isinstance(a, ast.Constant) and isinstance(a.value, str) else "" for a in node.args]
-        if function in ("Problem", "problem", "tell") and texts and texts[0]:
+        if function in ("Problem", "problem", "tell", "note", "reason") and texts and texts[0]:
             found.add((texts[0], texts[1] if len(texts) > 1 else ""))
         elif function == "_lost" and len(texts) > 5:
             found.add((texts[5], "error"))

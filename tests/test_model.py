@@ -121,6 +121,8 @@ def test_where_gives_the_byte_of_every_element() -> None:
     t = tensor((5, 7), grid_of(values, 2, 3, list(files.values())), F32)
     for i, j in np.ndindex(5, 7):
         [holder] = t.where((i, j))
+        assert holder.offset is not None
+        assert holder.n_bytes is not None
         stored = bytes(files[holder.file].data[holder.offset : holder.offset + holder.n_bytes])
         assert stored == values[i, j].tobytes()
         assert (holder.bit, holder.n_bytes, holder.term) == (0, 4, 0)
@@ -401,4 +403,5 @@ def test_where_and_reading_agree_on_any_grid(n: int, tall: int, wide: int) -> No
     t = tensor((n, 5), grid_of(values, tall, wide, list(files.values())), F32)
     for i, j in np.ndindex(n, 5):
         [holder] = t.where((i, j))
+        assert holder.offset is not None
         assert files[holder.file].data[holder.offset : holder.offset + 4] == t.full()[i, j].tobytes()

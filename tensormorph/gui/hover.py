@@ -47,7 +47,8 @@ def where_text(result: ElementResult) -> str:
     rank = "" if first.rank is None else f"rank {first.rank}   "
     bit = f" bit {first.bit}" if first.bit else ""
     more = f"   and {len(result.holders) - 1} more" if len(result.holders) > 1 else ""
-    return f"{rank}{printable(first.file, 60)}   byte {count(first.offset)}{bit}{more}"
+    byte = "" if first.offset is None else f"   byte {count(first.offset)}{bit}"
+    return f"{rank}{printable(first.file, 60)}{byte}{more}"
 
 
 def deviation_text(value: float | None, mean: float | None, deviation: float | None) -> str:

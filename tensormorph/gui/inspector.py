@@ -346,7 +346,7 @@ class Inspector(QWidget):
         self.value.set_colour("text", self._tokens)
         self.value.setText(value.replace("-", "\u2212"))
         lines = [
-            f"{place} byte {count(h.offset)}{f', bit {h.bit}' if h.bit else ''}"
+            place if h.offset is None else f"{place} byte {count(h.offset)}{f', bit {h.bit}' if h.bit else ''}"
             for h in holders[:4]
             for place in [f"{'' if h.rank is None else f'rank {h.rank}  '}{printable(h.file, 200)} "]
         ]

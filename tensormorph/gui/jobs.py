@@ -167,7 +167,7 @@ def read_element(request: ElementRequest, on_read: Callable[[int], None]) -> Ele
     try:
         holders = tuple(tensor.where(index))
         value = tensor.full()[index][()]
-        on_read(sum(holder.n_bytes for holder in holders[:1]))
+        on_read(sum(holder.n_bytes or 0 for holder in holders[:1]))
         return ElementResult(request.plane_number, index, text(value), _real(value), holders)
     except Exception as error:  # the card says what is wrong with this element
         return ElementResult(request.plane_number, index, "", None, holders, problem_of(error, None))

@@ -18,13 +18,13 @@ from tensormorph.errors import (
     UsageError,
 )
 from tensormorph.model import Checkpoint
-from tensormorph.readers import safetensors, torch_save
+from tensormorph.readers import dcp, dcp_safetensors, safetensors, torch_save
 from tensormorph.readers._process import Report, silent
 from tensormorph.readers._strangers import stranger
 from tensormorph.readers._target import Claim, Stated, Target, look, natural
 from tensormorph.text import listing, printable
 
-READERS: tuple[ModuleType, ...] = (safetensors, torch_save)
+READERS: tuple[ModuleType, ...] = (dcp, dcp_safetensors, safetensors, torch_save)
 """One module a format, in order: NAME, ``sniff(target)``, ``read(target, claim, problems, report, stated)``."""
 
 FOLDERS_SEEN = 4096
@@ -115,7 +115,10 @@ def _sniff(readers: Sequence[ModuleType], target: Target) -> tuple[list[tuple[Mo
 def _decide(target: Target, claims: list[tuple[ModuleType, Claim]]) -> tuple[ModuleType, Claim]:
     """Return the one claim, or the one whose files contain those of all others."""
     for module, claim in claims:
-        if all(other is claim or other.files < claim.files for _, other in claims):
+        if all(
+            other is claim or other.files < claim.files or (other.reader in claim.before and other.files <= claim.files)
+            for _, other in claims
+        ):
             return module, claim
     raise AmbiguousFormatError(str(target.path), {module.NAME: claim.evidence for module, claim in claims})
 

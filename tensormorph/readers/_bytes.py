@@ -212,6 +212,12 @@ class Bytes(Protocol):
     def read(self, offset: int, n_bytes: int) -> bytearray: ...
 
 
+class Extent(Bytes, Protocol):
+    """Bytes of which a part is bytes again: what an archive lies in."""
+
+    def part(self, start: int, n_bytes: int) -> Bytes: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ByteSource:
     """A run of bytes in a file: the file itself, or an uncompressed member of an archive.
@@ -234,6 +240,10 @@ class ByteSource:
     def compression(self) -> None:
         return None
 
+    def part(self, start: int, n_bytes: int) -> ByteSource:
+        """Return a run inside this one, by its place in this one."""
+        return ByteSource(self.pool, self.path, self.name, self.start + start, n_bytes)
+
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` from `offset` of this run on. Raises as FilePool.read_into."""
         if offset < 0 or offset + len(buffer) > self.n_bytes:
@@ -247,3 +257,61 @@ class ByteSource:
         out = bytearray(n_bytes)
         self.pool.read_into(self.path, self.start + offset, memoryview(out))
         return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A run of bytes whose beginning and end are kept once read: an archive is looked into there many times.
+
+    A part of it is read from where the run itself lies, so nothing that was kept is ever shown as data.
+
+    Fields
+    ------
+    head, tail
+        Its first and last bytes; if `head` is as long as the run, `tail` is empty.
+    """
+
+    source: Extent
+    head: bytes
+    tail: bytes
+
+    @classmethod
+    def over(cls, source: Extent, whole: int, head: int, tail: int) -> Window:
+        """Read the ends of `source`, or all of it in one go if it has at most `whole` bytes. Raises as its reads."""
+        n = source.n_bytes
+        if n <= max(whole, head + tail):
+            return cls(source, bytes(source.read(0, n)), b"")
+        return cls(source, bytes(source.read(0, head)), bytes(source.read(n - tail, tail)))
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def start(self) -> int:
+        return self.source.start
+
+    @property
+    def n_bytes(self) -> int:
+        return self.source.n_bytes
+
+    @property
+    def compression(self) -> str | None:
+        return self.source.compression
+
+    def part(self, start: int, n_bytes: int) -> Bytes:
+        """Return a run inside this one, by its place in this one."""
+        return self.source.part(start, n_bytes)
+
+    def read(self, offset: int, n_bytes: int) -> bytearray:
+        """Return `n_bytes` from `offset` on. Raises as the source's `read`."""
+        if offset >= 0 and n_bytes >= 0 and offset + n_bytes <= len(self.head):
+            return bytearray(self.head[offset : offset + n_bytes])
+        first = self.n_bytes - len(self.tail)
+        if first <= offset and n_bytes >= 0 and offset + n_bytes <= self.n_bytes:
+            return bytearray(self.tail[offset - first : offset - first + n_bytes])
+        return self.source.read(offset, n_bytes)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill `buffer` from `offset` on. Raises as the source's `read`."""
+        buffer[:] = self.read(offset, len(buffer))

@@ -12,6 +12,7 @@ the file. Nothing here recurses, and no node can recurse when it is compared, sh
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import error as struct_error
 
@@ -23,12 +24,13 @@ from tensormorph.readers._pickle_opcodes import (
     BINGET,
     BININT1,
     CALLS,
-    LONG_BINGET,
+    GETS,
     MEMOIZE,
     STOP,
     TUPLE1,
     TUPLE2,
 )
+from tensormorph.readers._pickle_packed import Form, Packed
 from tensormorph.readers._process import Report, silent
 
 __all__ = ["Limits", "Pickle", "interpret"]
@@ -75,6 +77,7 @@ def interpret(
     limits: Limits = _DEFAULT,
     report: Report = silent,
     name: str = "pickle",
+    forms: Sequence[Form] = (),
 ) -> Pickle:
     """Interpret the pickle that begins at byte `start`. Damage does not raise: see Pickle.
 
@@ -84,6 +87,8 @@ def interpret(
         Bytes; anything else is copied once.
     name
         Of the file or record, for problems; their offsets count from the beginning of `data`.
+    forms
+        Objects that are taken in one step each, as Packed nodes.
 
     Raises
     ------
@@ -92,7 +97,7 @@ def interpret(
     CancelledError
         If `report` raises it.
     """
-    machine = Machine(data if type(data) is bytes else bytes(data), start, limits, report, name)
+    machine = Machine(data if type(data) is bytes else bytes(data), start, limits, report, name, forms)
     broken: Damage | None = None
     collecting = gc.isenabled()
     gc.disable()  # nothing becomes garbage here, and looking for it among a million new nodes takes as long again
@@ -121,11 +126,12 @@ def _run(machine: Machine) -> None:
     at = pos
     n_opcodes = 0
     long_id = U32.unpack_from
+    forms = machine.forms
     try:
         while True:
             n_opcodes += 1
             if pos >= check_at:
-                machine.at, machine.pos, machine.n_opcodes = at, pos, n_opcodes
+                machine.at, machine.pos, machine.n_opcodes = at, pos, n_opcodes + machine.n_packed
                 machine.check()
                 check_at = machine.check_at
             at = pos
@@ -133,12 +139,17 @@ def _run(machine: Machine) -> None:
             if op == MEMOIZE:
                 memo.append(stack[-1])
                 pos = at + 1
-            elif op == BINGET:
-                stack.append(memo[data[at + 1]])
-                pos = at + 2
-            elif op == LONG_BINGET:
-                stack.append(memo[long_id(data, at + 1)[0]])
-                pos = at + 5
+            elif op in GETS:
+                if op == BINGET:
+                    i = data[at + 1]
+                    pos = at + 2
+                else:
+                    i = long_id(data, at + 1)[0]
+                    pos = at + 5
+                value = memo[i]
+                if forms and (type(value) is Global or type(value) is Packed):
+                    value, pos = machine.got(value, i, at, pos)
+                stack.append(value)
             elif op == BININT1:
                 stack.append(data[at + 1])
                 pos = at + 2
@@ -169,5 +180,5 @@ def _run(machine: Machine) -> None:
         machine.at = at
         raise machine.explain() from None
     finally:
-        machine.n_opcodes = n_opcodes
+        machine.n_opcodes = n_opcodes + machine.n_packed
     machine.check()

@@ -6,7 +6,7 @@ Lib/pickletools.py, the effects in Lib/pickle.py and Modules/_pickle.c.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -23,6 +23,7 @@ from tensormorph.readers._pickle_nodes import (
     canonical,
     describe,
 )  # fmt: skip
+from tensormorph.readers._pickle_packed import Form, Packed
 from tensormorph.readers._process import Report
 from tensormorph.text import count, plural
 
@@ -95,14 +96,22 @@ class Machine:
         A list as long as the ids are 0, 1, 2, ..., as every pickler of CPython 3 writes them.
     check_at
         Byte from which on `check` wants to be called.
+    forms
+        Name of a class -> the form of its objects, where they are taken in one step.
+    n_packed
+        Opcodes that were taken so, beyond the first of each object.
     dicts
         Those that got items: their keys are looked at when they are complete.
     """
 
-    __slots__ = ("at", "below", "check_at", "data", "dicts", "frame_end", "globals", "limits", "memo", "n_buffers",
-                 "n_nodes", "n_opcodes", "name", "pos", "problems", "report", "stack", "start", "told")  # fmt: skip
+    __slots__ = ("at", "below", "check_at", "data", "dicts", "forms", "frame_end", "globals", "limits", "memo",
+                 "n_buffers", "n_nodes", "n_opcodes", "n_packed", "name", "pos", "problems", "report", "stack", "start",
+                 "told")  # fmt: skip
 
-    def __init__(self, data: bytes, start: int, limits: Limits, report: Report, name: str) -> None:
+    def __init__(
+        self, data: bytes, start: int, limits: Limits, report: Report, name: str, forms: Sequence[Form] = ()
+    ) -> None:
+        self.forms = {form.name: form for form in forms}
         self.data = data
         self.start = self.pos = self.at = self.check_at = start
         self.limits = limits
@@ -113,7 +122,7 @@ class Machine:
         self.memo: Memo = []
         self.globals: dict[tuple[str, str], Global] = {}
         self.dicts: list[Dict] = []
-        self.n_opcodes = self.n_nodes = self.n_buffers = self.frame_end = 0
+        self.n_opcodes = self.n_packed = self.n_nodes = self.n_buffers = self.frame_end = 0
         self.problems: list[Problem] = []
         self.told: dict[str, int] = {}
 
@@ -211,6 +220,8 @@ class Machine:
                               f"{describe(held)} has {describe(key)} as a key, which Python refuses")  # fmt: skip
         seen: set[object] = set()
         for key in keys:
+            if type(key) is Packed:
+                continue  # equal to itself alone; whether two are about one thing, their reader looks at
             plain = canonical(key)
             if plain in seen:
                 self.note("pickle-duplicate-key", "warning", f"{describe(held)} has the key {describe(key)} more than "
@@ -288,6 +299,22 @@ class Machine:
             found = self.globals[module, name] = Global(module, name, self.at)
         found.count += 1
         return found
+
+    def got(self, value: Value, i: int, at: int, behind: int) -> tuple[Value, int]:
+        """Return what a get of memo number `i` at byte `at` pushes, and the byte behind what it takes.
+
+        A class whose form is known gives its whole object where the bytes are of that form.
+        """
+        if type(value) is Packed:
+            return (value if i == value.memo_at else value.nodes()[i - value.memo_at]), behind
+        form = self.forms.get(value.name) if type(value) is Global else None
+        if form is not None and type(self.memo) is list:
+            made = form.take(self.data, at, value, self.memo)
+            if made is not None:
+                self.n_nodes += 2
+                self.n_packed += made[2] - 1
+                return made[0], made[1]
+        return value, behind
 
     def put(self, i: int) -> None:
         """Keep the top of the stack under an id."""

@@ -29,6 +29,7 @@ from tensormorph.text import count, printable
 HIGHEST_PROTOCOL = 5
 STOP, MEMOIZE, BINGET, LONG_BINGET, BININT1 = 0x2E, 0x94, 0x68, 0x6A, 0x4B
 TUPLE1, TUPLE2 = 0x85, 0x86
+GETS = frozenset({BINGET, LONG_BINGET})
 CALLS = frozenset({0x52, 0x81})
 """REDUCE, NEWOBJ."""
 

@@ -30,10 +30,11 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a folder. `link` tells that it is a symbolic link; `kind` is then that of its end.
+    """One name in a folder.
 
-    `locked` tells that its permission bits let nobody read it (an administrator still can). `leads_to` is set for a
-    link of the Hugging Face cache that a copy turned into a text file: the file that the text names.
+    `link` tells that it is a symbolic link; `kind` is then that of its end. `mtime_ns` is when a file was last
+    written. `locked` tells that its permission bits let nobody read it (an administrator still can). `leads_to` is
+    set for a link of the Hugging Face cache that a copy turned into a text file: the file that the text names.
     """
 
     name: str
@@ -43,16 +44,21 @@ class Entry:
     detail: str = ""
     locked: bool = False
     leads_to: Path | None = None
+    mtime_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A reader's word that it can read a target, with its evidence. `parsed` is for the reader alone."""
+    """A reader's word that it can read a target, with its evidence. `parsed` is for the reader alone.
+
+    `before` names readers of the container that this format is written in: of equal files this claim holds.
+    """
 
     reader: str
     evidence: str
     files: frozenset[str]
     parsed: Any = None
+    before: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +219,7 @@ def _list(folder: Path, boundary: Path) -> tuple[Entry, ...]:
             if stat.S_ISREG(state.st_mode):
                 inside = not link or Path(item.path).resolve().is_relative_to(boundary)
                 kind: EntryKind = "file" if inside else "outside"
-                plain = Entry(item.name, kind, state.st_size, link, "", _locked(state))
+                plain = Entry(item.name, kind, state.st_size, link, "", _locked(state), None, state.st_mtime_ns)
                 entries.append(_written_link(item, state, boundary) or plain)
             elif stat.S_ISDIR(state.st_mode):
                 entries.append(Entry(item.name, "folder", 0, link, "", _locked(state)))

@@ -11,16 +11,27 @@ from tensormorph.readers._torchzip import TorchFile
 from tensormorph.text import listing, plural, printable
 
 # Source: habits of training scripts; torch, Lightning, timm, fairseq, Transformers Trainer, accelerate.
-_KEYS: dict[State, tuple[str, ...]] = {
+KEYS: dict[State, tuple[str, ...]] = {
     "hyperparameters": ("optimizer", "optimizers", "optimizer_states", "optimizer_state_dict", "optim", "param_groups"),
     "scheduler": ("scheduler", "lr_scheduler", "lr_schedulers", "lr_scheduler_state_dict", "scheduler_state_dict"),
     "scaler": ("scaler", "grad_scaler", "amp", "amp_scaler", "native_amp_scaling_state"),
     "step": ("global_step", "step", "iteration", "iter", "steps", "num_updates"),
-    "data_position": ("loops", "dataloader", "sampler", "data_state", "train_iterator", "consumed_samples"),
+    "data_position": (
+        "loops",
+        "dataloader",
+        "loader",
+        "data_loader",
+        "train_loader",
+        "train_dataloader",
+        "sampler",
+        "data_state",
+        "train_iterator",
+        "consumed_samples",
+    ),
     "rng": ("rng", "rng_state", "rng_states", "random_rng_state", "cuda_rng_state", "torch_rng_state", "rng_state_cpu"),
     "config": ("args", "config", "cfg", "hparams", "hyper_parameters", "model_args"),
 }
-_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "max_exp_avg_sq", "acc_delta", "sum")
+MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "max_exp_avg_sq", "acc_delta", "sum")
 
 
 def training_facts(files: Sequence[tuple[TorchFile, Tree]], n_tensors: int) -> Facts:
@@ -34,18 +45,18 @@ def training_facts(files: Sequence[tuple[TorchFile, Tree]], n_tensors: int) -> F
     weights = [t for _, tree in files for t in tree.tensors if not t.key.slot]
     if weights:
         states["weights"] = StateFact("yes", f"{plural(len(weights), 'name')} of tensors outside optimizer state")
-    moments = [t for t in slots if t.key.slot in _MOMENTS]
+    moments = [t for t in slots if t.key.slot in MOMENTS]
     if moments:
         unnamed = "" if all(t.key.named for t in moments) else ", by number: the file records no parameter names"
         states["moments"] = StateFact(
             "yes", f"{plural(len(moments), 'tensor')} such as {printable(moments[0].name)}{unnamed}"
         )
-    for state, keys in _KEYS.items():
+    for state, keys in KEYS.items():
         held = [name for name in top if name.lower() in keys]
         if held:
             states[state] = StateFact("yes", f"{listing(held)} in {printable(top[held[0]][0])}")
     step = evidence = None
-    for key in _KEYS["step"]:
+    for key in KEYS["step"]:
         found = top.get(key)
         if found is not None and type(found[1]) is int and 0 <= found[1] < 1 << 60:
             step, evidence = found[1], f"{key} in {printable(found[0])}"

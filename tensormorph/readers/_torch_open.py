@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,8 +12,7 @@ from tensormorph.errors import Problem, TensormorphError
 from tensormorph.model import Checkpoint, LazyTensors, StoredObject, UnreadableTensor
 from tensormorph.readers import _hf
 from tensormorph.readers._bytes import ByteSource, FilePool
-from tensormorph.readers._pickle_names import effect
-from tensormorph.readers._pickle_nodes import Global, describe
+from tensormorph.readers._pickle_nodes import describe
 from tensormorph.readers._pickle_show import to_plain
 from tensormorph.readers._process import Report
 from tensormorph.readers._sets import (
@@ -29,15 +27,14 @@ from tensormorph.readers._sets import (
     tell_misnamed,
 )
 from tensormorph.readers._target import Claim, Stated, Target, look
+from tensormorph.readers._torch_code import code_references
 from tensormorph.readers._torch_facts import training_facts
 from tensormorph.readers._torch_table import FileTensors, build_table, file_tensors
 from tensormorph.readers._torch_tree import Tree, read_tree
 from tensormorph.readers._torchzip import TorchFile, open_torch, verify
-from tensormorph.text import count, listing, plural, printable
+from tensormorph.text import listing, plural, printable
 
 NAME = "torch_save"
-# Names whose content Python itself would run on loading: told apart from those that only make objects.
-_KNOWN = re.compile(r"(torch|collections|numpy|builtins|_codecs|pathlib|datetime|argparse|uuid|copyreg)(\.|$)")
 
 
 @dataclass(slots=True)
@@ -95,7 +92,7 @@ def _read(
         rows.extend(replace(opened[n].tensors, part=label, yields_to=yields) for n, yields in owned.items())
         missing_numbers(part, problems)
     for one in opened.values():
-        problems.extend([*one.file.problems, *one.tree.problems, *_code_references(one.file)])
+        problems.extend([*one.file.problems, *one.tree.problems, *code_references(one.file)])
     return _checkpoint(target, parts, opened, rows, lost, problems, pool)
 
 
@@ -117,28 +114,6 @@ def _open_all(
                 raise
             failures[name] = error
     return opened, failures
-
-
-def _code_references(file: TorchFile) -> list[Problem]:
-    """Tell which names of a pickle Python would import: those that would do more than make an object as warnings."""
-    out: list[Problem] = []
-    foreign: list[Global] = []
-    for reference in file.globals:
-        module, name = reference.known_as
-        found = effect(module, name)
-        dotted = printable(f"{reference.module}.{reference.name}", 120)
-        if found is not None and found[0] == "warning":
-            out.append(Problem("code-reference", "warning",
-                f"The pickle names {dotted} at byte {count(reference.at)}, which {found[1]}", file=file.name,
-                byte_range=(file.pickle_at + reference.at, file.pickle_at + reference.at + 1)))  # fmt: skip
-        elif not _KNOWN.match(module):
-            foreign.append(reference)
-    if foreign:
-        names = [f"{g.module}.{g.name} (byte {g.at:,})" for g in foreign]
-        out.append(Problem("objects-not-loaded", "info",
-            f"Objects of {plural(len(foreign), 'class', 'classes')} outside torch and numpy are shown, not loaded: "
-            f"{listing(names)}", file=file.name))  # fmt: skip
-    return out
 
 
 # ---------------------------------------------------------------- the checkpoint

@@ -89,17 +89,17 @@ class _Place:
     path: tuple[str, ...] = ()
     depth: int = 0
     optimizer: _Optimizer | None = None
+    name: str = ""
 
-    @property
-    def name(self) -> str:
-        return ".".join(self.path)
+    def below(self, name: str, optimizer: _Optimizer | None, shown: str = "") -> _Place:
+        """Return the place of a member, by its name and how it is `shown`; an empty name adds nothing to the path."""
+        if not name:
+            return _Place(self.path, self.depth + 1, optimizer, self.name)
+        joint = "" if shown or not self.path else "."
+        return _Place((*self.path, name), self.depth + 1, optimizer, f"{self.name}{joint}{shown or name}")
 
-    def below(self, name: str, optimizer: _Optimizer | None) -> _Place:
-        """Return the place of a member; an empty name adds nothing to the path."""
-        return _Place((*self.path, name) if name else self.path, self.depth + 1, optimizer)
 
-
-def read_tree(root: Value, file: str, alone: str, order: Sequence[str] = ()) -> Tree:
+def read_tree(root: Value, file: str, alone: str, order: Sequence[str] = (), indices: str = "") -> Tree:
     """Return the tensors and objects of `root`.
 
     Parameters
@@ -108,6 +108,8 @@ def read_tree(root: Value, file: str, alone: str, order: Sequence[str] = ()) -> 
         Name of the tensor where `root` is nothing but a tensor.
     order
         Parameter names in the order in which the optimizer was given them, where the person states it.
+    indices
+        How places in a list are written in names, such as ``[{}]``; empty: as a name of their own, ``.0``.
     """
     tree = Tree()
     tensors = _Tensors()
@@ -134,7 +136,11 @@ def read_tree(root: Value, file: str, alone: str, order: Sequence[str] = ()) -> 
         elif id(node) in holds and id(node) not in seen and place.depth <= MOST_DEPTH:
             seen.add(id(node))
             optimizer = _optimizer(node, place, order, file, tree.problems) or place.optimizer
-            below = [(value, place.below(name, optimizer)) for name, value, _ in _members(node)]
+            numbered = bool(indices) and isinstance(node, SEQUENCES)
+            below = [
+                (value, place.below(name, optimizer, indices.format(name) if numbered else ""))
+                for name, value, _ in _members(node)
+            ]  # fmt: skip
             stack.extend(reversed(below))
         elif len(tree.objects) < MOST_OBJECTS:
             tree.objects.append(NamedObject(_unique(place.name or alone, taken), node))

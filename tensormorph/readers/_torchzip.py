@@ -15,7 +15,7 @@ import numpy as np
 
 from tensormorph import dtypes
 from tensormorph.errors import CancelledError, CorruptFileError, LimitError, Problem, TensormorphError
-from tensormorph.readers._bytes import Bytes, ByteSource
+from tensormorph.readers._bytes import Bytes, Extent
 from tensormorph.readers._pickle import Pickle, interpret
 from tensormorph.readers._pickle_machine import Limits
 from tensormorph.readers._pickle_nodes import Global, List, Persistent, Tuple, Value
@@ -107,7 +107,7 @@ class TorchFile:
     sizes: dict[str, int] = field(default_factory=dict)
 
 
-def open_torch(source: ByteSource, report: Report, limits: Limits | None = None) -> TorchFile:
+def open_torch(source: Extent, report: Report, limits: Limits | None = None) -> TorchFile:
     """Open what torch.save wrote into `source`; reads its directory and pickle, and no storage.
 
     Raises
@@ -123,7 +123,7 @@ def open_torch(source: ByteSource, report: Report, limits: Limits | None = None)
     return _open_stream(source, report, limits)
 
 
-def _looks_like_pickle(source: ByteSource) -> bool:
+def _looks_like_pickle(source: Extent) -> bool:
     """Whether the beginning interprets as opcodes for a while: text protocols have no signature."""
     n = min(source.n_bytes, 4096)
     start = bytes(source.read(0, n))
@@ -136,7 +136,7 @@ def _looks_like_pickle(source: ByteSource) -> bool:
 # ---------------------------------------------------------------- zip
 
 
-def _open_zip(source: ByteSource, report: Report, limits: Limits) -> TorchFile:
+def _open_zip(source: Extent, report: Report, limits: Limits) -> TorchFile:
     archive = read_directory(source)
     pickles = [row for row, name in enumerate(archive.names) if _is_main_pickle(name)]
     if not pickles:
@@ -255,7 +255,7 @@ def _text_record(archive: ZipArchive, name: bytes) -> str:
 # ---------------------------------------------------------------- the older stream, and bare pickles
 
 
-def _open_stream(source: ByteSource, report: Report, limits: Limits) -> TorchFile:
+def _open_stream(source: Extent, report: Report, limits: Limits) -> TorchFile:
     n_bytes = min(FIRST_READ, source.n_bytes)
     while True:
         data = bytes(source.read(0, n_bytes))
@@ -293,7 +293,7 @@ def _open_stream(source: ByteSource, report: Report, limits: Limits) -> TorchFil
     )  # fmt: skip
 
 
-def _bare(source: ByteSource, pickle: Pickle, problems: list[Problem]) -> TorchFile:
+def _bare(source: Extent, pickle: Pickle, problems: list[Problem]) -> TorchFile:
     behind = source.n_bytes - pickle.end
     if pickle.complete and behind:
         problems.append(Problem("bytes-behind-pickle", "info",
@@ -325,7 +325,7 @@ def _storages_of(value: Value) -> dict[str, Storage]:
 
 
 def _places(
-    source: ByteSource, at: int, keys: Value, storages: dict[str, Storage], problems: list[Problem]
+    source: Extent, at: int, keys: Value, storages: dict[str, Storage], problems: list[Problem]
 ) -> dict[str, Bytes]:
     """Return where each storage of the stream lies: i64 elements and the elements, in the order of the key list.
 
@@ -363,7 +363,7 @@ def _places(
             problems.append(Problem("truncated", "error",
                 f"The file ends {count(n * width - there)} bytes before the end of storage {printable(key)}",
                 file=source.name))  # fmt: skip
-        places[key] = ByteSource(source.pool, source.path, source.name, source.start + at, there)
+        places[key] = source.part(at, there)
         at += n * width
     return places
 

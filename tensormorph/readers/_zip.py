@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensormorph.errors import CorruptFileError, LimitError, Problem, TruncatedFileError
-from tensormorph.readers._bytes import ByteSource
+from tensormorph.readers._bytes import Bytes, Extent
 from tensormorph.text import count, listing, plural, printable
 
 _END = b"PK\x05\x06"
@@ -52,7 +52,7 @@ class ZipArchive:
         Name -> row; of two equal names the first, as torch takes it.
     """
 
-    source: ByteSource
+    source: Extent
     names: list[bytes]
     header: Longs
     packed: Longs
@@ -66,7 +66,7 @@ class ZipArchive:
         """Return a record's name as text; bytes that are no UTF-8 stay visible."""
         return self.names[row].decode("utf-8", "backslashreplace")
 
-    def open(self, row: int) -> ByteSource | InflatedBytes:
+    def open(self, row: int) -> Bytes:
         """Return the bytes of a record; the local header is looked at now, the data is not.
 
         Raises
@@ -90,9 +90,7 @@ class ZipArchive:
             raise TruncatedFileError(
                 self.source.name, start + packed, self.source.n_bytes, f"the data of record {printable(name)}"
             )
-        data = ByteSource(
-            self.source.pool, self.source.path, self.source.name, self.source.start + start, packed
-        )  # fmt: skip
+        data = self.source.part(start, packed)
         method, size = int(self.method[row]), int(self.size[row])
         if method == STORED:
             if packed != size:
@@ -119,7 +117,7 @@ class ZipArchive:
         return bytes(self.source.read(at + _LOCAL.size, min(n, self.source.n_bytes - at - _LOCAL.size)))
 
 
-def read_directory(source: ByteSource) -> ZipArchive:
+def read_directory(source: Extent) -> ZipArchive:
     """Read the directory of the archive that fills `source`.
 
     Raises
@@ -152,12 +150,18 @@ def read_directory(source: ByteSource) -> ZipArchive:
     return archive
 
 
-def _end_of_directory(source: ByteSource) -> tuple[int, int, int, int, int]:
+def _end_of_directory(source: Extent) -> tuple[int, int, int, int, int]:
     """Return records, directory bytes and offset, where the directory ends, and the bytes behind the archive."""
-    tail_bytes = min(source.n_bytes, 22 + _COMMENT_BYTES + 20 + 56)
+    # Nearly every archive ends with its end record; only one with a comment, or bytes behind it, needs the long look.
+    tail_bytes = min(source.n_bytes, 22 + 20 + 56)
     tail_at = source.n_bytes - tail_bytes
     tail = bytes(source.read(tail_at, tail_bytes))
-    at = tail.rfind(_END)
+    at = len(tail) - 22 if tail[-22:-18] == _END and tail[-2:] == b"\0\0" else -1
+    if at < 0:
+        tail_bytes = min(source.n_bytes, tail_bytes + _COMMENT_BYTES)
+        tail_at = source.n_bytes - tail_bytes
+        tail = bytes(source.read(tail_at, tail_bytes))
+        at = tail.rfind(_END)
     if at < 0 or at + 22 > len(tail):
         raise CorruptFileError(
             source.name, "The zip directory is missing: the file was cut short, or is still being written"
@@ -173,7 +177,7 @@ def _end_of_directory(source: ByteSource) -> tuple[int, int, int, int, int]:
     return n, size, offset, end, tail_bytes - at - 22 - n_comment
 
 
-def _records(source: ByteSource, directory: bytes, n: int, shift: int) -> ZipArchive:
+def _records(source: Extent, directory: bytes, n: int, shift: int) -> ZipArchive:
     names: list[bytes] = []
     columns = array("q")
     first: dict[bytes, int] = {}
@@ -218,7 +222,7 @@ def _zip64(extra: bytes, size: int, packed: int, header: int) -> tuple[int, int,
     return size, packed, header
 
 
-def _short(source: ByteSource, row: int, n: int) -> Problem:
+def _short(source: Extent, row: int, n: int) -> Problem:
     return Problem("directory-damaged", "error",
         f"The zip directory breaks off after {plural(row, 'record')} of {count(n)}", file=source.name)  # fmt: skip
 
@@ -230,7 +234,7 @@ class InflatedBytes:
     The decompressor's state is kept every STEP bytes, so that a read far inside begins near it.
     """
 
-    data: ByteSource
+    data: Bytes
     n_bytes: int
     _marks: list[tuple[int, int, zlib._Decompress]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -319,7 +323,7 @@ class Record:
 
     archive: ZipArchive
     row: int
-    _bytes: ByteSource | InflatedBytes | None = None
+    _bytes: Bytes | None = None
 
     @property
     def name(self) -> str:
@@ -335,7 +339,8 @@ class Record:
 
     @property
     def compression(self) -> str | None:
-        return "deflate" if int(self.archive.method[self.row]) == DEFLATED else None
+        outer = self.archive.source.compression
+        return "deflate" if int(self.archive.method[self.row]) == DEFLATED else outer
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` from `offset` of the record on."""
@@ -345,7 +350,7 @@ class Record:
         """Return `n_bytes` from `offset` on."""
         return self._found().read(offset, n_bytes)
 
-    def _found(self) -> ByteSource | InflatedBytes:
+    def _found(self) -> Bytes:
         if self._bytes is None:
             self._bytes = self.archive.open(self.row)  # two threads may both look: they find the same
         return self._bytes

@@ -25,6 +25,8 @@ def sniff(target: Target) -> Claim | str:
         name = target.path.name
         if TORCH.index.fullmatch(name):
             return Claim(NAME, f"{printable(name)} is an index of a sharded set", frozenset([name]))
+        if name.endswith(".distcp"):
+            return "it is a data file of a DCP checkpoint: its items are named by the metadata beside it"
         told = _told(target, name)
         return told if not told.startswith("=") else Claim(NAME, told[1:], frozenset([name]))
     weights = [n for n in target.names if SAFETENSORS.holds(n)]

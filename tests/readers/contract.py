@@ -156,6 +156,7 @@ class ReaderContract:
                 for index in np.ndindex(array.shape):
                     for holder in checkpoint[name].where(index):
                         raw = (checkpoint.root / holder.file).read_bytes()
+                        assert holder.offset is not None
                         value = np.frombuffer(raw, array.dtype, 1, holder.offset)[0]
                         assert value == array[index]
                         assert (holder.bit, holder.n_bytes) == (0, array.dtype.itemsize)

@@ -142,8 +142,8 @@ def big(tmp_path: Path) -> Path:
 
 def test_a_big_header_reads_the_same_in_the_helper_and_here(big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_checkpoint(big) as helped, monkeypatch.context() as here:
-        here.setattr("tensormorph.readers.safetensors.THRESHOLD_BYTES", 1 << 40)
-        here.setattr("tensormorph.readers.safetensors.call", None)
+        here.setattr("tensormorph.readers._header_files.THRESHOLD_BYTES", 1 << 40)
+        here.setattr("tensormorph.readers._header_files.call", None)
         with open_checkpoint(big) as plain:
             assert list(helped) == list(plain)
             for name in ("dims", "offset", "length", "n_elements", "encoding", "complete"):

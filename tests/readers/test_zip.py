@@ -148,7 +148,9 @@ def test_any_range_of_a_deflated_record_reads_in_any_order(inflated: tuple[Infla
 def test_a_read_far_inside_begins_near_it(inflated: tuple[InflatedBytes, bytes]) -> None:
     found, data = inflated
     found.read(650_000, 10)
-    pool = found.data.pool
+    data_source = found.data
+    assert isinstance(data_source, ByteSource)
+    pool = data_source.pool
     before = pool.bytes_read
     assert bytes(found.read(640_000, 10)) == data[640_000:640_010]
     assert pool.bytes_read - before < 60_000
