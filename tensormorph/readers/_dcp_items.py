@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -82,6 +83,7 @@ class ItemStore:
         self._lock = threading.Lock()
         self._known: OrderedDict[ItemPlace, StoredSource] = OrderedDict()
         self._refs: dict[bytes, TensorRef] = {}
+        self._paths: dict[str, Path] = {}
 
     def bytes_of(self, place: ItemPlace) -> Extent:
         """Return an item's bytes, transformations undone; reads nothing of it.
@@ -97,10 +99,12 @@ class ItemStore:
         ReadError
             If it went through a transformation that is unknown to us.
         """
-        why = unsafe_component(place.file)
-        if why:
-            raise OutsideRootError(printable(place.file), f"the name {why}; it is not followed")
-        path = self._target.resolve(place.file)
+        path = self._paths.get(place.file)
+        if path is None:
+            why = unsafe_component(place.file)
+            if why:
+                raise OutsideRootError(printable(place.file), f"the name {why}; it is not followed")
+            path = self._paths[place.file] = self._target.resolve(place.file)
         n_bytes = self._pool.identity(path).n_bytes
         if place.offset + place.length > n_bytes:
             raise TruncatedFileError(place.file, place.offset + place.length, n_bytes, "an item of the checkpoint")

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from tensormorph.text import count, listing, plural, printable
 _INT64 = (1 << 63) - 1
 _HOME = re.compile(r"torch\.distributed\.(_shard\.)?(checkpoint|sharded_tensor|_shard\.sharded_tensor)\b")
 _OF_INDEX = re.compile(r"(torch|collections|pathlib|builtins)(\.|$)")
+_LIVING: list[object] = []
 _LIMITS = Limits(opcodes=500_000_000, nodes=100_000_000)
 _TOLD = 20
 """So many problems of one kind are told one by one; the others are counted."""
@@ -91,7 +93,7 @@ def columns(argument: Message, report: Report) -> Message:
     """
     with open(str(argument["path"]), "rb") as file:
         data = file.read()
-    found = parse(data, str(argument["name"]), report)
+    found = parse(data, str(argument["name"]), report, _LIVING)
     return {**{key: getattr(found, key) for key in _LISTS}, **found.numbers}
 
 
@@ -103,24 +105,32 @@ def from_message(message: Message) -> Columns:
     return found
 
 
-def parse(data: bytes, name: str, report: Report) -> Columns:
-    """Return what a metadata file says. Raises as `columns`."""
+def parse(data: bytes, name: str, report: Report, living: list[object] | None = None) -> Columns:
+    """Return what a metadata file says. Raises as `columns`.
+
+    Parameters
+    ----------
+    living
+        Takes the nodes, so that they are not freed: that takes a tenth of the time, and a helper process just ends.
+    """
     collecting = gc.isenabled()
     gc.disable()  # a million nodes live until the columns are made: looking among them for garbage takes as long again
     try:
-        return _parse(data, name, report)
+        return _parse(data, name, report, living)
     finally:
         if collecting:
             gc.enable()
 
 
-def _parse(data: bytes, name: str, report: Report) -> Columns:
+def _parse(data: bytes, name: str, report: Report, living: list[object] | None) -> Columns:
     if data[:1] != b"\x80":
         raise CorruptFileError(name, f"It is no pickle: it begins with {data[:8].hex(' ') or 'nothing'}", 0)
     pickle = interpret(data, limits=_LIMITS, report=report, name=name, forms=_forms())
     if not pickle.complete:
         told = pickle.problems[-1].sentence
         raise CorruptFileError(name, f"{told}. An index that is cut short is not read", pickle.end)
+    if living is not None:
+        living.append(pickle)
     root = pickle.value
     if not (_is(root, "Metadata") and isinstance(root, Call) and isinstance(root.state, Dict)):
         raise CorruptFileError(name, f"It is no metadata of DCP: the object in it is {describe(root)}")
@@ -195,17 +205,9 @@ def _path(node: Value) -> list[str | int] | None:
 # ---------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """One storage record: file, offset, length, transformation."""
-
-    file: int
-    offset: int
-    length: int
-    transform: int
-
-
-_NOWHERE = _Stored(-1, -1, -1, 0)
+_Stored = tuple[int, int, int, int]
+"""One storage record: file, offset, length, transformation."""
+_NOWHERE: _Stored = (-1, -1, -1, 0)
 
 
 class _Reader:
@@ -216,7 +218,6 @@ class _Reader:
         self.files: dict[str, int] = {}
         self.transforms: dict[tuple[str, ...], int] = {(): 0}
         self._told: dict[str, int] = {}
-        self._boxes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def note(self, code: str, severity: Severity, sentence: str, tensor: str | None = None) -> None:
         self._told[code] = self._told.get(code, 0) + 1
@@ -247,7 +248,9 @@ class _Reader:
         if not isinstance(described, Dict):
             raise CorruptFileError(self.name, f"Its list of tensors is {describe(described)}, not a dict")
         dtypes: dict[str, int] = {}
-        numbers: dict[str, list[int]] = {key: [] for key in _NUMBERS}
+        numbers: dict[str, list[int]] = {key: [] for key in ("dtype", "dims", "n_dims", "n_chunks", "start", "stop")}
+        places: list[_Stored] = []
+        object_places: list[_Stored] = []
         total = len(described)
         for done, (key, value) in enumerate(described.pairs()):
             if not done % 256:
@@ -256,9 +259,9 @@ class _Reader:
                 self.note("odd-name", "warning", f"A name in the metadata is {describe(key)}, not a text: left out")
             elif _is(value, "BytesStorageMetadata"):
                 out.objects.append(key)
-                self._place(numbers, "object_", stored.pop((key, None), _NOWHERE))
+                object_places.append(stored.pop((key, None), _NOWHERE))
             elif (fields := _fields(value)) is not None and "chunks" in fields:
-                self._tensor(out, numbers, dtypes, key, fields, stored)
+                self._tensor(out, numbers, dtypes, key, fields, stored, places)
             else:
                 self.note("unknown-entry", "warning",
                     f"{printable(key)} is {describe(value)} in the metadata, neither a tensor nor an object: left out",
@@ -276,11 +279,15 @@ class _Reader:
         out.paths = dict(self._paths(state.get("planner_data")))
         out.notes, out.facts = self.notes, self._facts(state)
         out.numbers = {key: np.array(values, np.int64) for key, values in numbers.items()}
+        for prefix, held in (("", places), ("object_", object_places)):
+            table = np.array(held, np.int64).reshape(len(held), 4)
+            for i, key in enumerate(("file", "offset", "length", "transform")):
+                out.numbers[prefix + key] = np.ascontiguousarray(table[:, i])
         return out
 
     def _tensor(
         self, out: Columns, numbers: dict[str, list[int]], dtypes: dict[str, int], name: str, fields: Dict,
-        stored: dict[tuple[str, tuple[int, ...] | None], _Stored],
+        stored: dict[tuple[str, tuple[int, ...] | None], _Stored], places: list[_Stored],
     ) -> None:  # fmt: skip
         shape = _numbers(fields.get("size"))
         chunks = fields.get("chunks")
@@ -299,10 +306,11 @@ class _Reader:
         numbers["dims"].extend(shape)
         numbers["n_dims"].append(len(shape))
         start, stop = numbers["start"], numbers["stop"]
+        ndim = len(shape)
         kept = 0
         for chunk in chunks:
             box = self._chunk(chunk)
-            if box is None or len(box[0]) != len(shape) or len(box[1]) != len(shape):
+            if box is None or len(box[0]) != ndim or len(box[1]) != ndim:
                 told = "of no usual form" if box is None else f"of {len(box[0])} and {len(box[1])} axes"
                 self.note("chunk-form", "error",
                     f"{printable(name)} of shape {shape} has a chunk {told} "
@@ -310,37 +318,28 @@ class _Reader:
                     name)  # fmt: skip
                 continue
             low, extent = box
-            found = stored.pop((name, low), None)
-            if found is None:
-                found = _NOWHERE
-            if not all(a >= 0 and n >= 0 and a + n <= _INT64 for a, n in zip(low, extent, strict=True)):
+            found = stored.pop((name, low), _NOWHERE)
+            high = tuple(map(add, low, extent))
+            if low and (min(low) < 0 or min(extent) < 0 or max(high) > _INT64):
                 self.note("chunk-outside", "error",
                     f"{printable(name)} of shape {shape} has a chunk at {low} of sizes {extent}, which is no box in it",
                     name)  # fmt: skip
                 continue
             start.extend(low)
-            stop.extend(map(int.__add__, low, extent))
-            numbers["file"].append(found.file)
-            numbers["offset"].append(found.offset)
-            numbers["length"].append(found.length)
-            numbers["transform"].append(found.transform)
+            stop.extend(high)
+            places.append(found)
             kept += 1
         numbers["n_chunks"].append(kept)
 
     def _chunk(self, node: Value) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         if type(node) is Packed and node.form.name == "ChunkStorageMetadata":
-            return node.values  # type: ignore[return-value]
+            low, extent = node.values
+            return low, extent
         fields = _fields(node)
         if fields is None:
             return None
         low, extent = _numbers(fields.get("offsets")), _numbers(fields.get("sizes"))
         return None if low is None or extent is None else (low, extent)
-
-    def _place(self, numbers: dict[str, list[int]], prefix: str, found: _Stored) -> None:
-        numbers[f"{prefix}file"].append(found.file)
-        numbers[f"{prefix}offset"].append(found.offset)
-        numbers[f"{prefix}length"].append(found.length)
-        numbers[f"{prefix}transform"].append(found.transform)
 
     # ------------------------------------------------------------ storage records
 
@@ -354,6 +353,17 @@ class _Reader:
         for done, (key, value) in enumerate(node.pairs()):
             if not done % 4096:
                 self.report("Reading places of the metadata", done, total)
+            if (
+                type(key) is type(value) is Packed
+                and key.form.name == "MetadataIndex"
+                and value.form.name == "_StorageInfo"
+            ):
+                name, _, low = key.values
+                path, offset, length = value.values
+                at = self.files.setdefault(path, len(self.files))
+                if offset >= 0 and length >= 0 and offset + length <= _INT64 and (name, low) not in out:
+                    out[name, low] = (at, offset, length, 0)
+                    continue
             name, low = self._about(key)
             place = self._record(value)
             if name is None:
@@ -372,7 +382,7 @@ class _Reader:
         """Return what a storage record is about: name and first coordinates; no name where it is of no usual form."""
         if type(node) is Packed and node.form.name == "MetadataIndex":
             name, _, low = node.values
-            return name, low  # type: ignore[return-value]  # of the kinds that the form says
+            return name, low
         fields = _fields(node)
         found, offset = (None, None) if fields is None else (fields.get("fqn"), fields.get("offset"))
         low = None if offset is None else _numbers(offset)
@@ -399,7 +409,7 @@ class _Reader:
         elif chain is not None:
             names = (describe(chain, 60),)
         file = self.files.setdefault(path, len(self.files))
-        return _Stored(file, offset, length, self.transforms.setdefault(names, len(self.transforms)))
+        return file, offset, length, self.transforms.setdefault(names, len(self.transforms))
 
     # ------------------------------------------------------------ what the writer tells of itself
 

@@ -7,7 +7,7 @@ flattened to one key).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tensormorph.columns import TensorKey
 from tensormorph.model import STATES, State, StateFact
@@ -101,20 +101,21 @@ def _weight(path: Path, name: str) -> TensorKey:
 
 def states_of(
     tensors: Sequence[str], keys: Sequence[TensorKey], objects: Sequence[str], paths: Mapping[str, Path],
-    float_dtypes: frozenset[str],
+    weights: Collection[str], float_dtypes: frozenset[str],
 ) -> dict[State, StateFact]:  # fmt: skip
     """Return which kinds of training state the names tell of, each with its evidence.
 
     Parameters
     ----------
+    weights
+        Names of the tensors that are the model's.
     float_dtypes
         Element types of the weights.
     """
     states: dict[State, StateFact] = dict.fromkeys(STATES, StateFact("no", "no saved name is called so"))
-    model = weights_of(tensors, keys, paths)
     moments = [(name, key) for name, key in zip(tensors, keys, strict=True) if key.slot in MOMENTS]
-    if model:
-        states["weights"] = StateFact("yes", f"{plural(len(model), 'tensor')} outside optimizer state")
+    if weights:
+        states["weights"] = StateFact("yes", f"{plural(len(weights), 'tensor')} outside optimizer state")
     if moments:
         unnamed = "" if all(key.named for _, key in moments) else ", by number: no parameter names are recorded"
         states["moments"] = StateFact(

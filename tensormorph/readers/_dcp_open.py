@@ -228,7 +228,7 @@ def _facts(
     floats = frozenset(kind for kind in kinds if kind.startswith(("float", "bfloat")))
     files = {*table.files, *(n for n, _ in _data_files(folder))}
     ranks = [rank for rank in map(built.opener.rank_of, files) if rank >= 0]
-    states = states_of(table.names, built.keys, list(objects.places), paths, floats)
+    states = states_of(table.names, built.keys, list(objects.places), paths, weights, floats)
     return Facts(
         committed, evidence, None, "nothing records a step",
         1 + max(ranks) if ranks else None, _software(found), states,

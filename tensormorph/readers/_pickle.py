@@ -148,8 +148,9 @@ def _run(machine: Machine) -> None:
                     pos = at + 5
                 value = memo[i]
                 if forms and (type(value) is Global or type(value) is Packed):
-                    value, pos = machine.got(value, i, at, pos)
-                stack.append(value)
+                    pos = machine.got(value, i, at, pos)
+                else:
+                    stack.append(value)
             elif op == BININT1:
                 stack.append(data[at + 1])
                 pos = at + 2

@@ -300,21 +300,35 @@ class Machine:
         found.count += 1
         return found
 
-    def got(self, value: Value, i: int, at: int, behind: int) -> tuple[Value, int]:
-        """Return what a get of memo number `i` at byte `at` pushes, and the byte behind what it takes.
+    def got(self, value: Value, i: int, at: int, behind: int) -> int:
+        """Push what a get of memo number `i` at byte `at` gives, and return the byte behind what was taken.
 
-        A class whose form is known gives its whole object where the bytes are of that form.
+        A class whose form is known gives its whole object where the bytes are of that form, and so do the objects that
+        follow it.
         """
         if type(value) is Packed:
-            return (value if i == value.memo_at else value.nodes()[i - value.memo_at]), behind
-        form = self.forms.get(value.name) if type(value) is Global else None
-        if form is not None and type(self.memo) is list:
-            made = form.take(self.data, at, value, self.memo)
-            if made is not None:
-                self.n_nodes += 2
-                self.n_packed += made[2] - 1
-                return made[0], made[1]
-        return value, behind
+            self.stack.append(value if i == value.memo_at else value.nodes()[i - value.memo_at])
+            return behind
+        data, memo, stack, forms = self.data, self.memo, self.stack, self.forms
+        begin = at
+        while type(value) is Global and value.name in forms and type(memo) is list:
+            made = forms[value.name].take(data, at, value, memo)
+            if made is None:
+                break
+            stack.append(made[0])
+            self.n_nodes += 2
+            self.n_packed += made[2]
+            at = made[1]
+            if at >= self.check_at:
+                break
+            code = data[at] if at < len(data) - 5 else 0
+            i = data[at + 1] if code == 0x68 else U32.unpack_from(data, at + 1)[0] if code == 0x6A else len(memo)
+            value = memo[i] if i < len(memo) else None
+        if at > begin:
+            self.n_packed -= 1  # the loop counts one itself
+            return at
+        stack.append(value)
+        return behind
 
     def put(self, i: int) -> None:
         """Keep the top of the stack under an id."""
@@ -326,6 +340,8 @@ class Machine:
         if isinstance(memo, list) and i > len(memo):
             self.memo = memo = SparseMemo((str(j), held) for j, held in enumerate(memo))
         if (memo[i] if isinstance(memo, list) else memo.get(str(i), value)) is not value:
+            for form in self.forms.values():
+                form.forget()
             self.note("pickle-memo", "warning", f"Memo {count(i)} is set a second time, to another object")
         memo[i] = value
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from tensormorph.readers._pickle_nodes import Call, Dict, Tuple, Value, is_global
 
@@ -19,12 +19,15 @@ Kind = Literal["size", "int", "text", "size?", "int?", "none"]
 
 _INT = rb"(?:K.|M..|J....|\x8a(?:\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8}))"
 _GET = rb"(?:h.|j....)"
-_SIZE = rb"(" + _GET + rb")(\)|\(?(?:" + _INT + rb")+[\x85\x86\x87t]\x94)\x85\x94R\x94"
+_SIZE = rb"@(\)|\(?(?:" + _INT + rb")+[\x85\x86\x87t]\x94)\x85\x94R\x94"
 _FORMS: dict[Kind, bytes] = {
     "size": _SIZE, "int": rb"(" + _INT + rb")", "text": rb"(" + _GET + rb"|\x8c.[^\x94]*\x94)",
     "size?": rb"(?:N|" + _SIZE + rb")", "int?": rb"(N|" + _INT + rb")", "none": rb"(N)",
 }  # fmt: skip
 _SIZED = frozenset({"size", "size?"})
+_A_SIZE, _A_TEXT = 1, 2
+_MOST_LEARNED = 64
+"""A pickle that names one class's fields in more ways than this is read opcode by opcode."""
 _N_OPCODES = 9
 """Opcodes of an object without its fields: class, EMPTY_TUPLE, NEWOBJ, MEMOIZE, EMPTY_DICT, MEMOIZE, MARK, and two."""
 
@@ -42,7 +45,7 @@ class Packed(Call):
 
     __slots__ = ("_fresh", "_nodes", "form", "memo_at", "values")
 
-    def __init__(self, form: Form, function: Value, at: int, values: tuple[object, ...], memo_at: int, fresh: int):
+    def __init__(self, form: Form, function: Value, at: int, values: tuple[Any, ...], memo_at: int, fresh: int):
         self.function = function
         self.args = _NOTHING
         self.at = at
@@ -77,7 +80,7 @@ class Packed(Call):
                     shown = Call(self.form.size_class, args, self.at)
                     nodes += [inner, args, shown] if value else [args, shown]
                 else:
-                    shown = value  # type: ignore[assignment]
+                    shown = value
                     if self._fresh >> len(nodes) & 1:
                         nodes.append(shown)
                 state.flat += (name, shown)
@@ -103,55 +106,58 @@ class Form:
         self.name = name
         self.fields = tuple(fields)
         self.size_class: Value = None
-        pattern = rb"(" + _GET + rb")\)\x81\x94\}\x94\("
-        groups = 1
-        keys = [1]
-        self._groups: list[tuple[Kind, int]] = []
+        self._any = re.compile(self._pattern(None), re.DOTALL).match
+        self._known = self._any
+        self._n_learned = 0
+        # What a field without a size says: None, by one opcode that enters nothing.
+        self._sizes: dict[bytes | None, tuple[tuple[int, ...] | None, int, int] | None] = dict.fromkeys(
+            (None, b"N"), (None, 1, 0)
+        )
+        self._codes = [_A_SIZE if kind in _SIZED else _A_TEXT if kind == "text" else 0 for _, kind in self.fields]
+        self._n_opcodes = _N_OPCODES + len(self.fields) + sum(code != _A_SIZE for code in self._codes)
+
+    def _pattern(self, tokens: Sequence[bytes | None] | None) -> bytes:
+        """Return the pattern of an object: with groups for the names that are got from the memo, or with these."""
+        left = list(tokens or [])
+
+        def name() -> bytes:
+            token = left.pop(0) if tokens is not None else None
+            return rb"(" + _GET + rb")" if token is None else re.escape(token)
+
+        pattern = name() + rb"\)\x81\x94\}\x94\("
         for _, kind in self.fields:
-            pattern += rb"(" + _GET + rb")" + _FORMS[kind]
-            keys.append(groups + 1)
-            sized = kind in _SIZED
-            if sized:
-                keys.append(groups + 2)
-            self._groups.append((kind, groups + (3 if sized else 2)))
-            groups += 3 if sized else 2
-        self._match = re.compile(pattern + rb"ub", re.DOTALL).match
-        self._keys = tuple(keys)
-        self._known: set[object] = set()
-        self._sizes: dict[bytes, tuple[tuple[int, ...], int, int] | None] = {}
-        self._n_opcodes = _N_OPCODES + len(self.fields)
+            pattern += name()
+            if kind in _SIZED and tokens is not None and left[0] is None:
+                left.pop(0)
+                pattern += rb"(N)"  # none of the size's class was seen: the first one that is will be looked at
+            else:
+                pattern += _FORMS[kind].replace(b"@", name()) if kind in _SIZED else _FORMS[kind]
+        return pattern + rb"ub"
 
     def take(self, data: bytes, at: int, function: Value, memo: list[Value]) -> tuple[Packed, int, int] | None:
         """Return the object whose class is got at byte `at`, the byte behind it and its opcodes; None for another form.
 
         Its entries are added to the memo.
         """
-        found = self._match(data, at)
-        if found is None:
-            return None
-        names = found.group(*self._keys)
-        if names not in self._known:
-            if not self._is_known(names, memo):
+        found = self._known(data, at)
+        if found is None or self._known is self._any:
+            found = self._learn(data, at, memo)
+            if found is None:
                 return None
-            self._known.add(names)
-        values: list[object] = []
+        values: list[Any] = []
         memo_at = len(memo)
         n_entries, n_opcodes, fresh = 2, self._n_opcodes, 0
         sizes = self._sizes
         texts: list[tuple[int, str]] = []
-        for kind, group in self._groups:
-            raw = found[group]
-            if raw is None or raw == b"N":
-                values.append(None)
-                n_opcodes += 1
-            elif kind in _SIZED:
+        for code, raw in zip(self._codes, found.groups(), strict=True):
+            if code == _A_SIZE:
                 size = sizes[raw] if raw in sizes else self._decode(raw)
                 if size is None:
                     return None
                 values.append(size[0])
                 n_entries += size[2]
                 n_opcodes += size[1]
-            elif kind == "text":
+            elif code == _A_TEXT:
                 text, new = _text(raw, memo)
                 if text is None:
                     return None
@@ -161,24 +167,43 @@ class Form:
                     n_entries += 1
                     n_opcodes += 1
                 values.append(text)
-                n_opcodes += 1
             else:
-                values.append(raw[1] if raw[0] == 0x4B else _int(raw))
-                n_opcodes += 1
+                op = raw[0]
+                values.append(raw[1] if op == 0x4B else None if op == 0x4E else _int(raw))
         made = Packed(self, function, at, tuple(values), memo_at, fresh)
         memo += [made] * n_entries
         for i, text in texts:
             memo[i] = text
         return made, found.end(), n_opcodes
 
-    def _is_known(self, tokens: tuple[bytes | None, ...], memo: list[Value]) -> bool:
+    def _learn(self, data: bytes, at: int, memo: list[Value]) -> re.Match[bytes] | None:
+        """Match an object by what its names stand for, and know the same names from then on by their bytes."""
+        found = self._any(data, at)
+        if found is None or self._n_learned == _MOST_LEARNED:
+            return None
+        groups = iter(found.groups())
+        tokens: list[bytes | None] = [next(groups)]
+        for _, kind in self.fields:
+            tokens.append(next(groups))
+            if kind in _SIZED:
+                tokens.append(next(groups))
+            next(groups)
+        if not self._is_known(tokens, memo):
+            return None
+        self._n_learned += 1
+        self._known = re.compile(self._pattern(tokens), re.DOTALL).match
+        return self._known(data, at)
+
+    def forget(self) -> None:
+        """Know no names any more: a memo number was given to another object."""
+        self._known = self._any
+
+    def _is_known(self, tokens: Sequence[bytes | None], memo: list[Value]) -> bool:
         """Whether the names that are got from the memo are those of the class, its fields and torch.Size."""
         found = [None if token is None else _got(token, memo) for token in tokens]
-        wanted: list[str] = []
         at = 1
         for name, kind in self.fields:
-            wanted.append(name)
-            if found[at] != name or type(found[at]) is not str:
+            if type(found[at]) is not str or found[at] != name:
                 return False
             at += 1
             if kind in _SIZED:
@@ -186,8 +211,6 @@ class Form:
                     if not is_global(found[at], "torch", "Size"):
                         return False
                     self.size_class = found[at]
-                elif kind == "size":
-                    return False
                 at += 1
         return True
 
