@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks import opening, reading, window
+from benchmarks import dcp, opening, reading, window
 from benchmarks.measure import Result, table
 
 ALL: tuple[Callable[[Path], Iterator[Result]], ...] = (
@@ -16,6 +16,8 @@ ALL: tuple[Callable[[Path], Iterator[Result]], ...] = (
     opening.headers,
     opening.torch_save,
     opening.cancel,
+    dcp.sharded,
+    dcp.chunked,
     reading.regions,
     window.first_paint,
     window.stall,
