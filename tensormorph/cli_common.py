@@ -20,6 +20,8 @@ from tensormorph.text import plural, printable
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _ORDER = "tensormorph.parameter_order"
+_MESH = "tensormorph.mesh"
+_JOINS = "tensormorph.joins"
 
 
 def _names_of(ctx: click.Context, _: click.Parameter, file: str | None) -> None:
@@ -32,6 +34,25 @@ def _names_of(ctx: click.Context, _: click.Parameter, file: str | None) -> None:
     ctx.meta[_ORDER] = tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
+def _mesh_of(ctx: click.Context, parameter: click.Parameter, text: str | None) -> None:
+    del parameter
+    if text is not None:
+        from tensormorph.mesh import parse_mesh
+
+        ctx.meta[_MESH] = parse_mesh(text)
+
+
+def _joins_of(ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> None:
+    del parameter
+    joins: dict[str, int] = {}
+    for text in texts:
+        name, _, dim = text.rpartition("=")
+        if not name or not re.fullmatch(r"[0-9]{1,2}", dim):
+            raise UsageError(f"A join is stated as NAME=DIM, such as layers.0.weight=1, not as {printable(text)!r}")
+        joins[name] = int(dim)
+    ctx.meta[_JOINS] = joins
+
+
 def common(command: _F) -> _F:
     """Give a command the options that all of them have."""
     order = click.option(
@@ -41,7 +62,15 @@ def common(command: _F) -> _F:
         callback=_names_of,
         help="Parameter names, one a line, in the order the optimizer got them.",
     )
-    command = order(command)
+    mesh = click.option(
+        "--mesh", metavar="'dp=2,tp=4'", expose_value=False, callback=_mesh_of,
+        help="How the ranks are arranged, where no file says it.",
+    )  # fmt: skip
+    join = click.option(
+        "--join", metavar="NAME=DIM", multiple=True, expose_value=False, callback=_joins_of,
+        help="Join the plain pieces of ranks' files along an axis.",
+    )  # fmt: skip
+    command = join(mesh(order(command)))
     command = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")(command)
     return click.option("--reader", metavar="NAME", help="Read it as this format.")(command)
 
@@ -53,8 +82,11 @@ def opened(path: str, reader: str | None) -> Iterator[tuple[Checkpoint, Progress
         raise UsageError("The path is empty")
     progress = Progress()
     try:
-        order = click.get_current_context().meta.get(_ORDER, ())
-        with open_checkpoint(Path(path), reader=reader, report=progress, parameter_order=order) as checkpoint:
+        stated = click.get_current_context().meta
+        with open_checkpoint(
+            Path(path), reader=reader, report=progress, parameter_order=stated.get(_ORDER, ()),
+            mesh=stated.get(_MESH), joins=stated.get(_JOINS, {}),
+        ) as checkpoint:  # fmt: skip
             progress.clear()
             yield checkpoint, progress
     finally:

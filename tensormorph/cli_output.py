@@ -184,6 +184,7 @@ def info_document(checkpoint: Checkpoint) -> Document:
         "world_size": facts.world_size,
         "mesh": None if checkpoint.mesh is None else mesh_document(checkpoint.mesh),
         "mesh_provenance": _mesh_provenance(checkpoint),
+        "mesh_evidence": checkpoint.mesh_evidence,
         "step": facts.step,
         "software": facts.software,
         "n_problems": {severity: problems.count(severity) for severity in ("error", "warning", "info")},

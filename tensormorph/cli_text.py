@@ -165,6 +165,8 @@ def info_lines(info: Document) -> Iterator[str]:
     if mesh is not None:
         axes = ", ".join(f"{printable(a, 40)} {e}" for a, e in zip(mesh["names"], mesh["shape"], strict=True))
         pairs.append(("mesh", f"{axes} ({info['mesh_provenance'] or 'recorded'})"))
+    elif info["mesh_evidence"]:
+        pairs.append(("mesh", f"not known: {printable(info['mesh_evidence'], 300)}"))
     if info["step"] is not None:
         pairs.append(("step", count(info["step"])))
     if info["software"] is not None:
@@ -233,7 +235,12 @@ def show_lines(row: Document, fragments: Sequence[Document], n_locals: int, rank
     else:
         axes = zip(layout["mesh"]["names"], layout["mesh"]["shape"], layout["placements"], strict=True)
         words = ", ".join(f"{printable(name, 40)} {extent}: {placement}" for name, extent, placement in axes)
-        pairs.append(("layout", f"{words} ({layout['provenance']})"))
+        order = layout["order"]
+        cut = [printable(layout["mesh"]["names"][axis], 40) for axis in order]
+        first = "" if order == sorted(order) else f"; cut in the order {', '.join(cut)}"
+        pairs.append(("layout", f"{words} ({layout['provenance']}{first})"))
+        if layout["evidence"]:
+            pairs.append(("evidence", printable(layout["evidence"], 300)))
     if n_locals:
         pairs.append(("local parts", count(n_locals)))
     if rank_evidence:

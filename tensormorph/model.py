@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -28,7 +28,8 @@ from tensormorph.errors import (
     UnsupportedDtypeError,
 )
 from tensormorph.fragments import FragmentTable
-from tensormorph.mesh import DeviceMesh, Layout
+from tensormorph.mesh import DeviceMesh, Layout, Partial
+from tensormorph.placement import Part, part_of
 from tensormorph.region import Region
 
 State = Literal[
@@ -146,14 +147,29 @@ class LogicalTensor:
     def local(self, rank: int) -> ArrayView:
         """Return the part that the layout gives a rank, as a lazy array.
 
+        It is read from whoever stored it; of a Partial tensor it is the rank's own term.
+
         Raises
         ------
         LayoutError
-            If no layout is known.
+            If no layout is known, or the rank is not on its mesh.
         """
-        raise LayoutError(
-            f"Which part rank {rank} holds is not known: no layout is recorded, inferred or stated for this tensor"
-        )
+        if self.layout is None:
+            raise LayoutError(
+                f"Which part rank {rank} holds is not known: no layout is recorded, inferred or stated for this tensor"
+            )
+        if rank not in self.layout.mesh.ranks:
+            raise LayoutError(f"Rank {rank} is not on the mesh ({self.layout.mesh}) of this tensor")
+        if any(isinstance(placement, Partial) for placement in self.layout.placements):
+            return ArrayView(self._addend(rank))
+        return ArrayView(PartSource(self, part_of(self.layout, self.shape, rank)))
+
+    def _addend(self, rank: int) -> StoredSource:
+        """Return the term that a rank's own file holds: nobody else's stands in for it."""
+        for local in self.locals:
+            if local.rank == rank:
+                return local.source
+        raise LayoutError(f"The term of rank {rank} is stored nowhere")
 
     def read_into(self, region: Region, out: NDArray[Any], /) -> None:
         """Fill `out` with a region.
@@ -218,6 +234,41 @@ class LogicalTensor:
                 byte = None  # who should hold it is known all the same; the tensor's problems say what is wrong
             holders.append(Holder(fragment.file, byte, bit, n_bytes, fragment.rank, shared, fragment.term))
         return holders
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartSource:
+    """The part of a tensor that a layout gives one rank, as an array of its own: without padding."""
+
+    tensor: LogicalTensor
+    part: Part
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.part.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.tensor.dtype
+
+    def _shares(self, region: Region) -> Iterator[tuple[Region, Region]]:
+        """Yield the boxes of a region of the part, in its coordinates and in the tensor's."""
+        for local, whole in self.part.boxes():
+            shared = local.intersect(region)
+            if shared is not None:
+                yield shared, shared.within(local).offset_by(whole.start)
+
+    def read_into(self, region: Region, out: NDArray[Any], /) -> None:
+        """Fill `out` with a region of the part. Raises as LogicalTensor.read_into."""
+        for shared, whole in self._shares(region):
+            self.tensor.read_into(whole, out[shared.within(region).slices()] if region.ndim else out)
+
+    def pieces(self, region: Region, max_bytes: int, /) -> Iterator[Piece]:
+        """Partition a region of the part, box by box in the order of storage."""
+        for shared, whole in self._shares(region):
+            back = [a - b for a, b in zip(shared.start, whole.start, strict=True)]
+            for piece in self.tensor.pieces(whole, max_bytes):
+                yield replace(piece, region=piece.region.offset_by(back))
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +383,9 @@ class Checkpoint:
         Name of the reader, and one phrase on what was found.
     table
         All tensors as columns, for lists of any length.
+    mesh, meshes, mesh_candidates, mesh_evidence
+        The mesh of all ranks, where there is one; every mesh in use; all that explain what is stored, where that is not
+        decided; and how it was found, or why not.
     tensors
         Name -> LogicalTensor.
     unreadable
@@ -368,6 +422,7 @@ class Checkpoint:
     meshes: tuple[DeviceMesh, ...] = ()
     mesh: DeviceMesh | None = None
     mesh_candidates: tuple[DeviceMesh, ...] = ()
+    mesh_evidence: str = ""
 
     def full_facts(self) -> Facts:
         """Return the facts, with those that only stored items tell: a few of them are read."""

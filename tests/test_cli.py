@@ -118,7 +118,7 @@ def test_info(folder: Path, values: dict[str, torch.Tensor], capsys: pytest.Capt
     told = ask(capsys, "info", folder)
     assert list(told) == [
         "path", "format", "format_detail", "n_tensors", "n_elements", "n_bytes", "n_stored_bytes", "dtypes", "n_files",
-        "world_size", "mesh", "mesh_provenance", "step", "software", "n_problems",
+        "world_size", "mesh", "mesh_provenance", "mesh_evidence", "step", "software", "n_problems",
     ]  # fmt: skip
     n_bytes = sum(value.numel() * value.element_size() for value in values.values())
     assert told["path"] == str(folder)

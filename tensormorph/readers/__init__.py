@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,7 @@ from tensormorph.errors import (
     UnknownFormatError,
     UsageError,
 )
+from tensormorph.mesh import DeviceMesh
 from tensormorph.model import Checkpoint
 from tensormorph.readers import dcp, dcp_safetensors, safetensors, torch_save
 from tensormorph.readers._process import Report, silent
@@ -37,6 +38,8 @@ def open_checkpoint(
     reader: str | None = None,
     report: Report = silent,
     parameter_order: Sequence[str] = (),
+    mesh: DeviceMesh | None = None,
+    joins: Mapping[str, int] | None = None,
 ) -> Checkpoint:
     """Open a checkpoint: a file, a folder, an index, or a folder that holds exactly one checkpoint somewhere below.
 
@@ -51,6 +54,10 @@ def open_checkpoint(
     parameter_order
         Names of the parameters in the order in which the optimizer was given them: names optimizer state that the
         file itself only numbers. Nothing is matched by shape.
+    mesh
+        How the ranks are arranged, where no file records it: it is told whether the stored regions agree.
+    joins
+        Name of a tensor -> axis along which plain pieces of ranks' files are joined in rank order.
 
     Raises
     ------
@@ -74,8 +81,9 @@ def open_checkpoint(
     if not claims:
         raise UnknownFormatError(str(target.path), reasons, _stranger(target))
     module, claim = _decide(target, claims)
+    stated = Stated(tuple(parameter_order), mesh, dict(joins or {}))
     problems = _locked_folders(Path(os.path.abspath(path)), target.path)
-    checkpoint: Checkpoint = module.read(target, claim, problems, report, Stated(tuple(parameter_order)))
+    checkpoint: Checkpoint = module.read(target, claim, problems, report, stated)
     return checkpoint
 
 

@@ -21,8 +21,9 @@ from tensormorph.readers._dcp_metadata import Columns
 from tensormorph.readers._dcp_names import states_of, step_names, weights_of
 from tensormorph.readers._dcp_objects import Objects, not_looked_into, objects_of, within_budget, worth_a_look
 from tensormorph.readers._dcp_table import Built, build
+from tensormorph.readers._layouts import lay_out
 from tensormorph.readers._process import THRESHOLD_BYTES, Report, call
-from tensormorph.readers._target import Claim, Target, look
+from tensormorph.readers._target import Claim, Stated, Target, look
 from tensormorph.readers._torchzip import SUM_BYTES
 from tensormorph.region import Region
 from tensormorph.text import count, listing, plural, printable, size
@@ -34,19 +35,21 @@ DATA = re.compile(r"__([0-9]{1,9})_([0-9]{1,9})\.distcp")
 MOST_METADATA = 2 << 30
 
 
-def open_claim(target: Target, claim: Claim, problems: list[Problem], report: Report) -> Checkpoint:
+def open_claim(target: Target, claim: Claim, problems: list[Problem], report: Report, stated: Stated) -> Checkpoint:
     """Open what the reader claimed. Raises as its `read`."""
     del claim
     pool = FilePool()
     try:
         folder = target if target.is_folder else look(target.root)
-        return _read(target, folder, problems, report, pool)
+        return _read(target, folder, problems, report, pool, stated)
     except BaseException:
         pool.close()
         raise
 
 
-def _read(given: Target, folder: Target, problems: list[Problem], report: Report, pool: FilePool) -> Checkpoint:
+def _read(
+    given: Target, folder: Target, problems: list[Problem], report: Report, pool: FilePool, stated: Stated
+) -> Checkpoint:
     store = ItemStore(pool, folder)
     sizes = {entry.name: entry.n_bytes for entry in folder.entries if entry.kind == "file"}
     outside = frozenset(entry.name for entry in folder.entries if entry.kind == "outside")
@@ -58,6 +61,8 @@ def _read(given: Target, folder: Target, problems: list[Problem], report: Report
     objects = objects_of(found, sizes, store, problems)
     problems += objects.look_into(worth_a_look(objects), report)
     built = build(found, objects.inner, sizes, outside, ItemOpener(store), problems)
+    laid = lay_out(built.table, _world(folder, built), stated.mesh, problems)
+    built.layouts = laid.layouts
     _other_files(folder, built, objects, names, sizes, problems)
     problems.extend(_hf.folder_problems(folder, frozenset(built.table.files)))
     paths = {name: path for _, one in found for name, path in one.paths.items()}
@@ -73,6 +78,7 @@ def _read(given: Target, folder: Target, problems: list[Problem], report: Report
         tensors=LazyTensors(built.table, built.tensor), unreadable=lost, aliases={}, objects=objects.stored(),
         files=_files(folder, built, objects, names), facts=facts, problems=tuple(problems), close=pool.close,
         changed_files=lambda: tuple(sorted(os.path.relpath(p, root) for p in pool.changed())),
+        mesh=laid.mesh, meshes=laid.meshes, mesh_candidates=laid.candidates, mesh_evidence=laid.words,
         verify=partial(_verify, built, objects), read_facts=partial(_with_step, facts, built, objects, paths),
     )  # fmt: skip
 
@@ -226,13 +232,18 @@ def _facts(
     weights = set(weights_of(table.names, built.keys, paths))
     kinds = {table.encodings[int(table.encoding[i])].name for i, name in enumerate(table.names) if name in weights}
     floats = frozenset(kind for kind in kinds if kind.startswith(("float", "bfloat")))
-    files = {*table.files, *(n for n, _ in _data_files(folder))}
-    ranks = [rank for rank in map(built.opener.rank_of, files) if rank >= 0]
     states = states_of(table.names, built.keys, list(objects.places), paths, weights, floats)
     return Facts(
         committed, evidence, None, "nothing records a step",
-        1 + max(ranks) if ranks else None, _software(found), states,
+        _world(folder, built), _software(found), states,
     )  # fmt: skip
+
+
+def _world(folder: Target, built: Built) -> int | None:
+    """Return the number of ranks that wrote, by the names of all data files; empty ones count."""
+    files = {*built.table.files, *(n for n, _ in _data_files(folder))}
+    ranks = [rank for rank in map(built.opener.rank_of, files) if rank >= 0]
+    return 1 + max(ranks) if ranks else None
 
 
 def _software(found: Sequence[tuple[str, Columns]]) -> str:

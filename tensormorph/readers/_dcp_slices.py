@@ -28,10 +28,11 @@ from tensormorph.readers._dcp_table import Built, build
 from tensormorph.readers._header import Header
 from tensormorph.readers._header_files import read_headers
 from tensormorph.readers._header_json import parse
+from tensormorph.readers._layouts import lay_out
 from tensormorph.readers._pickle_show import to_plain
 from tensormorph.readers._process import THRESHOLD_BYTES, Report, silent
 from tensormorph.readers._strided import StridedBytes, row_major
-from tensormorph.readers._target import Target
+from tensormorph.readers._target import Stated, Target
 from tensormorph.readers._torchzip import open_torch
 from tensormorph.region import flat_range
 from tensormorph.text import listing, plural, printable, size
@@ -72,17 +73,21 @@ class _Shard:
     body_at: int = 0
 
 
-def open_claim(target: Target, names: Sequence[str], problems: list[Problem], report: Report) -> Checkpoint:
+def open_claim(
+    target: Target, names: Sequence[str], problems: list[Problem], report: Report, stated: Stated
+) -> Checkpoint:
     """Open the shards of a folder. Raises as the reader's `read`."""
     pool = FilePool()
     try:
-        return _read(target, names, problems, report, pool)
+        return _read(target, names, problems, report, pool, stated)
     except BaseException:
         pool.close()
         raise
 
 
-def _read(target: Target, names: Sequence[str], problems: list[Problem], report: Report, pool: FilePool) -> Checkpoint:
+def _read(
+    target: Target, names: Sequence[str], problems: list[Problem], report: Report, pool: FilePool, stated: Stated
+) -> Checkpoint:
     headers, failures = read_headers(target, names, pool, report)
     shards = {name: _Shard(header) for name, header in headers.items()}
     objects: dict[str, StoredObject] = {}
@@ -104,6 +109,9 @@ def _read(target: Target, names: Sequence[str], problems: list[Problem], report:
     outside = frozenset(entry.name for entry in target.entries if entry.kind == "outside")
     paths = {name: target.resolve(name) for name in shards}
     built = build(found_columns, {}, sizes, outside, _Opener(pool, paths), problems)
+    facts = _facts(built)
+    laid = lay_out(built.table, facts.world_size, stated.mesh, problems)
+    built.layouts = laid.layouts
     _tell_sizes(built, failures, names, problems)
     problems.extend(_hf.folder_problems(target, frozenset(names)))
     _tell_folder(target, problems)
@@ -118,8 +126,9 @@ def _read(target: Target, names: Sequence[str], problems: list[Problem], report:
     return Checkpoint(
         root=root, path=target.path, format=NAME, format_detail=_detail(built, names), table=built.table,
         tensors=LazyTensors(built.table, built.tensor), unreadable=lost, aliases={}, objects=objects,
-        files=_hf.file_infos(target, dict.fromkeys(names, "shard")), facts=_facts(built), problems=tuple(problems),
-        close=pool.close,
+        files=_hf.file_infos(target, dict.fromkeys(names, "shard")), facts=facts, problems=tuple(problems),
+        close=pool.close, mesh=laid.mesh, meshes=laid.meshes, mesh_candidates=laid.candidates,
+        mesh_evidence=laid.words,
         changed_files=lambda: tuple(sorted(os.path.relpath(p, root) for p in pool.changed())),
     )  # fmt: skip
 

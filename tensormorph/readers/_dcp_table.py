@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, overload
 
 import numpy as np
@@ -15,6 +15,7 @@ from tensormorph.coverage import MOST_TOLD
 from tensormorph.dtypes import Encoding
 from tensormorph.errors import Problem
 from tensormorph.fragments import NO_RANK
+from tensormorph.mesh import Layout
 from tensormorph.model import LocalTensor, LogicalTensor
 from tensormorph.readers._dcp_chunks import (
     DOUBT,
@@ -72,6 +73,7 @@ class Built:
     inner: Mapping[str, Row]
     keys: list[TensorKey]
     by_tensor: dict[str, list[Problem]]
+    layouts: dict[int, Layout] = field(default_factory=dict)
 
     def tensor(self, row: int) -> LogicalTensor:
         """Return the tensor of a row of the table."""
@@ -98,7 +100,7 @@ class Built:
             problems=(
                 *self.by_tensor.get(name, ()), *(lost_problem(self.chunks, name, i) for i in lost.tolist()),
             ),
-            rank_evidence=RANK_EVIDENCE,
+            layout=self.layouts.get(row), rank_evidence=RANK_EVIDENCE,
         )  # fmt: skip
 
 

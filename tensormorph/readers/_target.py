@@ -10,11 +10,13 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
 from tensormorph.errors import CannotOpenError, NotRegularFileError, OutsideRootError
+from tensormorph.mesh import DeviceMesh
 from tensormorph.text import printable
 
 HEAD_BYTES = 4096
@@ -69,9 +71,15 @@ class Stated:
     ------
     parameter_order
         Names of the parameters in the order in which the optimizer was given them.
+    mesh
+        How the ranks are arranged.
+    joins
+        Name of a tensor -> axis along which the ranks' plain pieces are joined, in rank order.
     """
 
     parameter_order: tuple[str, ...] = ()
+    mesh: DeviceMesh | None = None
+    joins: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -42,5 +42,4 @@ def read(target: Target, claim: Claim, problems: list[Problem], report: Report, 
     # The interpreter is a third of what all readers import: who opens another format need not wait for it.
     from tensormorph.readers._dcp_open import open_claim
 
-    del stated
-    return open_claim(target, claim, problems, report)
+    return open_claim(target, claim, problems, report, stated)

@@ -43,5 +43,4 @@ def read(target: Target, claim: Claim, problems: list[Problem], report: Report, 
     """
     from tensormorph.readers._dcp_slices import open_claim
 
-    del stated
-    return open_claim(target, claim.parsed, problems, report)
+    return open_claim(target, claim.parsed, problems, report, stated)
