@@ -36,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "inspector": Command("View", "Inspector", ("Ctrl+I",), checkable=True),
     "heatmap": Command("View", "Heatmap", ("Alt+1",)),
     "table": Command("View", "Table", ("Alt+2",), tip="The exact values"),
+    "shard_borders": Command("View", "Shard borders", tip="Shard borders over the heatmap (S)", checkable=True),
     "back": Command("Go", "Back", ("Alt+Left",), tip="The tensor that was chosen before"),
     "forward": Command("Go", "Forward", ("Alt+Right",)),
     "go_tensor": Command("Go", "Go to tensor…", ("Ctrl+P",)),
@@ -49,7 +50,16 @@ COMMANDS: dict[str, Command] = {
     "log": Command("Help", "Show the log"),
     "copy_version": Command("Help", "Copy version and system"),
 }
-_RULE_BEFORE = ("open_again", "quit", "cancel", "heatmap", "go_tensor", "previous_layer", "next_problem")
+_RULE_BEFORE = (
+    "open_again",
+    "quit",
+    "cancel",
+    "heatmap",
+    "shard_borders",
+    "go_tensor",
+    "previous_layer",
+    "next_problem",
+)
 _NOT_YET = {"compare": "Comparing two checkpoints is not part of this version"}
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tensormorph.pyramid import TILE, Span
 
 WHOLE_FROM = 8
@@ -72,6 +75,14 @@ class Lens:
             last = (self.n - 1) >> self.shift if self.n else -1
             return last * self.tile // TILE + 1 if self.shift or self.tile < TILE else self._edge(self.n)
         return (element >> self.shift) * self.tile // TILE if self.tile <= TILE else self._edge(element)
+
+    def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the `place` of many elements, none of them negative."""
+        if self.tile <= TILE:
+            places = (elements >> self.shift) * self.tile // TILE
+        else:
+            places = -((TILE - 2 * elements * self.tile) // (2 * TILE))
+        return np.where(elements >= self.n, self.extent, places)
 
     def _edge(self, element: int) -> int:
         # A pixel shows the element that holds its middle, as Qt draws it.

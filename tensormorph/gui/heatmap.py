@@ -15,14 +15,15 @@ from tensormorph.gui.loader import Loader
 from tensormorph.gui.picture_box import PictureBox
 from tensormorph.gui.plane_bar import PlaneBar
 from tensormorph.gui.selection import Selection
-from tensormorph.gui.states import PlainLabel, StatePanel
+from tensormorph.gui.shard_overlay import ShardOverlay
+from tensormorph.gui.states import PlainLabel, StatePanel, state_words
 from tensormorph.gui.theme import Tokens, ui_font
 from tensormorph.gui.viewer import Viewer
 from tensormorph.model import LogicalTensor
 from tensormorph.picture import MAGNITUDES
 from tensormorph.pyramid import Plane
 from tensormorph.survey import Survey
-from tensormorph.text import count, plural, printable, shape, size
+from tensormorph.text import count, plural, printable, size
 
 _NOTCH = 1.25
 _STEP = 2**0.5
@@ -65,6 +66,7 @@ class HeatmapView(QWidget):
         self.card = HoverCard(tokens, self.picture)
         self.loader = Loader(self)
         self.viewer = Viewer(self.picture, self.loader, self)
+        self.shards = ShardOverlay(self.picture, self)
         self._lay_out()
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         selection.tensorChanged.connect(self._on_tensor)
@@ -78,6 +80,7 @@ class HeatmapView(QWidget):
         self.controls.planeChosen.connect(self._on_plane)
         self.controls.paintChosen.connect(self._choose_paint)
         self.controls.crosshairToggled.connect(lambda _: self._point())
+        self.controls.shardsToggled.connect(self.shards.set_shown)
         self.controls.fitAsked.connect(self.viewer.fit)
         self.picture.wheeled.connect(lambda down, right, notches: self.viewer.zoom(_NOTCH**notches, (down, right)))
         self.picture.dragged.connect(self._on_dragged)
@@ -162,35 +165,20 @@ class HeatmapView(QWidget):
         if plane is None or not self.controls.shows(plane):
             self.controls.show_plane(plane)
         self.controls.setVisible(plane is not None)
-        words = self._words()
+        words = state_words(self._selection, "grid-2x2")
         if words is not None or plane is None:
             self.viewer.open(0, None)
+            self.shards.open(None, None)
             if words is not None:
                 self._say(*words)
             return
         known = (self._selection.name, plane.rows, plane.cols, plane.at)
         self._stack.setCurrentWidget(self._page)
         self.viewer.open(self._numbers.setdefault(known, len(self._numbers) + 1), plane)
+        self.shards.open(self._tensor, plane)
         self._tell()
         if self.isVisible():
             self.viewer.begin()
-
-    def _words(self) -> tuple[str, str, str, str] | None:
-        """Return icon, title, sentence and colour where there can be no picture."""
-        name, tensor, checkpoint = self._selection.name, self._tensor, self._selection.checkpoint
-        if tensor is None:
-            lost = checkpoint.unreadable.get(name) if checkpoint is not None and name is not None else None
-            if lost is None:
-                return "grid-2x2", "Choose a tensor", "Its values, places and statistics appear here", "text2"
-            why = " ".join(problem.sentence for problem in lost.problems) or "Nothing usable is stored"
-            return "circle-x", f"{printable(lost.name, 120)} cannot be read", why, "err"
-        if not tensor.encoding.readable:
-            dtype = printable(tensor.encoding.name, 60)
-            why = "No published packing tells how its bytes become numbers. The Inspector lists where they lie."
-            return "circle-x", f"Values of dtype {dtype} cannot be decoded", why, "err"
-        if 0 in tensor.shape:
-            return "square-dashed", "No elements", f"Its shape is {shape(tensor.shape)}", "text2"
-        return None
 
     def _say(self, icon_name: str, title: str, sentence: str, colour: str) -> None:
         self.title.badge.say("")
@@ -210,6 +198,7 @@ class HeatmapView(QWidget):
 
     def _on_failed(self, problem: Problem) -> None:
         self._failed[problem.sentence] = None
+        self.shards.lose(problem)
 
     def _on_refused(self, problem: Problem) -> None:
         self._say("circle-x", "Its values cannot be read", problem.sentence, "err")
@@ -356,6 +345,8 @@ class HeatmapView(QWidget):
             self.viewer.zoom(1 / _STEP, self._pointed())
         elif key == Qt.Key.Key_X:
             self.controls.crosshair.toggle()
+        elif key == Qt.Key.Key_S:
+            self.controls.shards.toggle()
         elif key == Qt.Key.Key_R:
             self.controls.next_reduction()
         elif key == Qt.Key.Key_Escape and self.viewer.cancel():

@@ -23,6 +23,7 @@ class PlaneBar(QWidget):
     paintChosen = Signal()  # noqa: N815
     """Another reduction or scale."""
     crosshairToggled = Signal(bool)  # noqa: N815
+    shardsToggled = Signal(bool)  # noqa: N815
     fitAsked = Signal()  # noqa: N815
 
     def __init__(self, tokens: Tokens) -> None:
@@ -35,9 +36,11 @@ class PlaneBar(QWidget):
         self.scale = _combo("Which values the ends of the scale stand for")
         for span in get_args(Range):
             self.scale.addItem(f"Scale  {_RANGES[span]}", span)
-        self.crosshair, self.fit = QToolButton(), QToolButton()
-        self.crosshair.setCheckable(True)
-        self.crosshair.setChecked(True)
+        self.shards, self.crosshair, self.fit = QToolButton(), QToolButton(), QToolButton()
+        for button in (self.shards, self.crosshair):
+            button.setCheckable(True)
+            button.setChecked(True)
+        self.shards.setToolTip("Shard borders (S)")
         self.crosshair.setToolTip("Crosshair (X)")
         self.fit.setToolTip("Fit the whole plane (0)")
         self._spins: list[QSpinBox] = []
@@ -52,8 +55,11 @@ class PlaneBar(QWidget):
         for widget in (self.rows, self.cols, self.fold, self.scale):
             row.addWidget(widget)
         row.addStretch(1)
-        row.addWidget(self.crosshair)
-        row.addWidget(self.fit)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(2)
+        for button in (self.shards, self.crosshair, self.fit):
+            buttons.addWidget(button)
+        row.addLayout(buttons)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
@@ -67,6 +73,7 @@ class PlaneBar(QWidget):
         self.cols.activated.connect(lambda: self._choose_axes(self.cols))
         self.fold.currentIndexChanged.connect(self.paintChosen)
         self.scale.currentIndexChanged.connect(self.paintChosen)
+        self.shards.toggled.connect(self.shardsToggled)
         self.crosshair.toggled.connect(self.crosshairToggled)
         self.fit.clicked.connect(self.fitAsked)
         self.set_tokens(tokens)
@@ -93,6 +100,7 @@ class PlaneBar(QWidget):
 
     def set_tokens(self, tokens: Tokens) -> None:
         """Take the colours of a theme."""
+        self.shards.setIcon(icon("shards", tokens.text2))
         self.crosshair.setIcon(icon("crosshair", tokens.text2))
         self.fit.setIcon(icon("maximize", tokens.text2))
 

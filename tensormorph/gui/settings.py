@@ -47,13 +47,17 @@ class Recent:
 
 @dataclass(slots=True)
 class Values:
-    """All that is remembered. Sizes are logical pixels; `geometry` is Qt's own text of the window's place."""
+    """All that is remembered. Sizes are logical pixels; `geometry` is Qt's own text of the window's place.
+
+    `shard_borders` says whether they are drawn over the heatmap.
+    """
 
     theme: Theme = "system"
     recent: list[Recent] = field(default_factory=list)
     geometry: str = ""
     panels: dict[str, int] = field(default_factory=dict)
     hidden_panels: list[str] = field(default_factory=list)
+    shard_borders: bool = True
 
 
 class Settings:
@@ -118,6 +122,8 @@ class Settings:
         hidden = stored.get("hidden_panels")
         if isinstance(hidden, list):
             values.hidden_panels = [name for name in hidden if isinstance(name, str)][:10]
+        if isinstance(stored.get("shard_borders"), bool):
+            values.shard_borders = stored["shard_borders"]
         known = asdict(values)
         # Keys of a later version survive a run of this one.
         self._unknown = {key: value for key, value in stored.items() if key not in known}

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from tensormorph.gui.icons import icon, pixmap
 from tensormorph.gui.theme import Tokens, ui_font
+from tensormorph.text import printable, shape
+
+if TYPE_CHECKING:
+    from tensormorph.gui.selection import Selection
 
 _LONG_RUN = re.compile(r"(\S{20}|[/\\._-])(?=\S)")
 _WIDTH = 560
@@ -134,3 +139,21 @@ def tool_button(text: str = "", tip: str = "") -> QToolButton:
     made.setToolTip(tip)
     made.setAccessibleName(text or tip)
     return made
+
+
+def state_words(selection: Selection, icon_name: str) -> tuple[str, str, str, str] | None:
+    """Return icon, title, sentence and colour where a view can show no values; the icon is its own without a tensor."""
+    name, tensor, checkpoint = selection.name, selection.tensor, selection.checkpoint
+    if tensor is None:
+        lost = checkpoint.unreadable.get(name) if checkpoint is not None and name is not None else None
+        if lost is None:
+            return icon_name, "Choose a tensor", "Its values, places and statistics appear here", "text2"
+        why = " ".join(problem.sentence for problem in lost.problems) or "Nothing usable is stored"
+        return "circle-x", f"{printable(lost.name, 120)} cannot be read", why, "err"
+    if not tensor.encoding.readable:
+        dtype = printable(tensor.encoding.name, 60)
+        why = "No published packing tells how its bytes become numbers. The Inspector lists where they lie."
+        return "circle-x", f"Values of dtype {dtype} cannot be decoded", why, "err"
+    if 0 in tensor.shape:
+        return "square-dashed", "No elements", f"Its shape is {shape(tensor.shape)}", "text2"
+    return None

@@ -16,7 +16,7 @@ from tensormorph.gui.hover import index_text
 from tensormorph.gui.painting import tooltip
 from tensormorph.gui.plane_bar import PlaneBar
 from tensormorph.gui.selection import Selection
-from tensormorph.gui.states import PlainLabel, StatePanel
+from tensormorph.gui.states import PlainLabel, StatePanel, state_words
 from tensormorph.gui.table_blocks import BlockKey, Blocks, Subject
 from tensormorph.gui.table_cells import GAP, room
 from tensormorph.gui.table_copy import MOST, Copied, Form, read_copy
@@ -24,7 +24,7 @@ from tensormorph.gui.table_grid import Cell, Grid
 from tensormorph.gui.theme import Tokens
 from tensormorph.model import LogicalTensor
 from tensormorph.pyramid import Plane, problem_of
-from tensormorph.text import count, plural, printable, shape, size
+from tensormorph.text import count, plural, printable, size
 
 
 class TableView(QWidget):
@@ -52,7 +52,8 @@ class TableView(QWidget):
         self.blocks = Blocks(self)
         self.title = TitleRow(tokens)
         self.controls = PlaneBar(tokens)
-        for control in (self.controls.fold, self.controls.scale, self.controls.crosshair, self.controls.fit):
+        controls = self.controls
+        for control in (controls.fold, controls.scale, controls.shards, controls.crosshair, controls.fit):
             control.hide()
         self.grid = Grid(self.blocks, tokens)
         self.caption = PlainLabel("", "text3", 11)
@@ -142,7 +143,7 @@ class TableView(QWidget):
         if plane is None or not self.controls.shows(plane):
             self.controls.show_plane(plane)
         self.controls.setVisible(plane is not None and len(plane.source.shape) > 1)
-        words = state_words(self._selection)
+        words = state_words(self._selection, "table")
         self.blocks.open(None)
         if words is not None or plane is None or tensor is None:
             self.plane = None
@@ -304,21 +305,3 @@ class TableView(QWidget):
     def closeEvent(self, event: QCloseEvent) -> None:
         self.shut()
         super().closeEvent(event)
-
-
-def state_words(selection: Selection) -> tuple[str, str, str, str] | None:
-    """Return icon, title, sentence and colour where there can be no values."""
-    name, tensor, checkpoint = selection.name, selection.tensor, selection.checkpoint
-    if tensor is None:
-        lost = checkpoint.unreadable.get(name) if checkpoint is not None and name is not None else None
-        if lost is None:
-            return "table", "Choose a tensor", "Its values, places and statistics appear here", "text2"
-        why = " ".join(problem.sentence for problem in lost.problems) or "Nothing usable is stored"
-        return "circle-x", f"{printable(lost.name, 120)} cannot be read", why, "err"
-    if not tensor.encoding.readable:
-        dtype = printable(tensor.encoding.name, 60)
-        why = "No published packing tells how its bytes become numbers. The Inspector lists where they lie."
-        return "circle-x", f"Values of dtype {dtype} cannot be decoded", why, "err"
-    if 0 in tensor.shape:
-        return "square-dashed", "No elements", f"Its shape is {shape(tensor.shape)}", "text2"
-    return None

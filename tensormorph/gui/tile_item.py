@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QGraphicsObject, QStyleOptionGraphicsItem, QWidget
 
 from tensormorph.gui.camera import Camera, Lens
 from tensormorph.gui.jobs import Boxes, CellsResult, Drawn
+from tensormorph.gui.shard_layer import ShardLayer
 from tensormorph.gui.theme import DARK, LIGHT, Tokens, mono_font
 from tensormorph.picture import Pixels
 from tensormorph.pyramid import TILE, LevelOfDetail, TileKey
@@ -45,6 +46,7 @@ class TileItem(QGraphicsObject):
     def __init__(self, tokens: Tokens) -> None:
         super().__init__()
         self._tokens = tokens
+        self.shards = ShardLayer()
         self._shape = (0, 0)
         self._camera: Camera | None = None
         self._screen = QRectF()
@@ -70,6 +72,7 @@ class TileItem(QGraphicsObject):
         self._camera = None
         self._current, self._behind, self._needed = {}, {}, ()
         self._cells = self._crosshair = self._selected = None
+        self.shards.open()
         self.update()
 
     def look(self, camera: Camera, screen: QRectF, needed: Sequence[TileKey]) -> None:
@@ -141,6 +144,8 @@ class TileItem(QGraphicsObject):
         self._paint_tiles(painter, camera, sight)
         self._paint_marks(painter, camera, sight)
         self._paint_numbers(painter, camera)
+        painter.setClipRect(whole.intersected(sight))
+        self.shards.paint(painter, camera, self._tokens)
         painter.setClipRect(sight)
         self._paint_pointers(painter, camera, whole.intersected(sight))
         painter.setPen(QPen(QColor(self._tokens.accent if self._focused else self._tokens.border2), 1))

@@ -185,6 +185,14 @@ class MainWindow(QMainWindow):
     def _connect_view(self, view: QWidget) -> None:
         view.status.connect(self.status.show_element)  # type: ignore[attr-defined]
         view.bytes_read.connect(partial(self.status.count_view, view))  # type: ignore[attr-defined]
+        from tensormorph.gui.heatmap import HeatmapView
+
+        if isinstance(view, HeatmapView):
+            borders, button = self.actions_["shard_borders"], view.controls.shards
+            button.setChecked(borders.isChecked())
+            button.toggled.connect(borders.setChecked)
+            borders.toggled.connect(button.setChecked)
+            view.shards.internalError.connect(self.report_internal)
 
     def set_theme(self, mode: str) -> None:
         """Take a theme and remember it."""
@@ -378,6 +386,7 @@ class MainWindow(QMainWindow):
             self.restoreGeometry(QByteArray.fromBase64(values.geometry.encode("ascii")))
         for name in _PANELS:
             self.actions_[name].setChecked(name not in values.hidden_panels)
+        self.actions_["shard_borders"].setChecked(values.shard_borders)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.opener.cancel()
@@ -386,6 +395,7 @@ class MainWindow(QMainWindow):
         if self._workbench is not None:
             values.panels = self._workbench.panel_sizes()
         values.hidden_panels = [name for name in _PANELS if not self.actions_[name].isChecked()]
+        values.shard_borders = self.actions_["shard_borders"].isChecked()
         self.remembered.save_and_wait(1.0)
         self._show_checkpoint(None)
         super().closeEvent(event)

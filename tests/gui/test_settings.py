@@ -41,6 +41,7 @@ def test_damaged_settings_give_defaults_and_the_damaged_file_survives(case: str,
 def test_single_bad_values_fall_back_alone(tmp_path: Path) -> None:
     stored: dict[str, Any] = {
         "theme": "dark", "panels": {"outliner": 400, "bottom": "big", "inspector": -3}, "geometry": 7,
+        "shard_borders": "no",
         "recent": [{"path": "/a"}, {"path": 3}, "x", {"path": "/b", "errors": "many", "opened_at": 1e400}],
         "later": {"kept": True},
     }  # fmt: skip
@@ -50,6 +51,7 @@ def test_single_bad_values_fall_back_alone(tmp_path: Path) -> None:
     assert settings.values.panels == {"outliner": 400}
     assert [entry.path for entry in settings.values.recent] == ["/a", "/b"]
     assert settings.values.recent[1].errors == 0
+    assert settings.values.shard_borders
     assert settings.save()
     assert json.loads((tmp_path / "settings.json").read_text())["later"] == {"kept": True}
 

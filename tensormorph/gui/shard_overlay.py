@@ -1,0 +1,57 @@
+"""Brings the shards of the selected tensor into its picture: found beside the GUI thread, told to the layer."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import QObject, Signal
+
+from tensormorph.errors import Problem
+from tensormorph.gui.background import Lane
+from tensormorph.gui.picture_box import PictureBox
+from tensormorph.gui.shard_layer import Lost
+from tensormorph.gui.shards import Shards, box_of, shards_of
+from tensormorph.model import LogicalTensor
+from tensormorph.pyramid import Plane
+from tensormorph.text import printable
+
+
+class ShardOverlay(QObject):
+    """Follows the plane of a picture, and what of it cannot be read."""
+
+    found = Signal()
+    """The shards of the plane are known."""
+    internalError = Signal(object)  # noqa: N815
+
+    def __init__(self, picture: PictureBox, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._picture = picture
+        self._lane = Lane("shards")
+        self._tensor: LogicalTensor | None = None
+        self._plane: Plane | None = None
+
+    def open(self, tensor: LogicalTensor | None, plane: Plane | None) -> None:
+        """Find the shards of another plane, of a tensor; none without them."""
+        self._lane.drop()
+        self._tensor, self._plane = tensor, plane
+        if tensor is not None and plane is not None and (len(tensor.fragments) > 1 or not tensor.complete):
+            self._lane.ask(partial(shards_of, tensor, plane), self._show, self.internalError.emit)
+
+    def set_shown(self, shown: bool) -> None:
+        """Draw borders and owners, or not."""
+        self._picture.tiles.shards.set_shown(shown)
+        self._picture.tiles.update()
+
+    def lose(self, problem: Problem) -> None:
+        """Take in why elements of the plane cannot be read."""
+        plane, tensor, region = self._plane, self._tensor, problem.region
+        if plane is None or tensor is None or region is None or region.ndim != len(tensor.shape):
+            return
+        why = printable(problem.sentence.removeprefix(f"{printable(tensor.name)}: "), 200)
+        self._picture.tiles.shards.lose(Lost(box_of(plane, region), problem.file, why))
+        self._picture.tiles.update()
+
+    def _show(self, shards: Shards) -> None:
+        self._picture.tiles.shards.set_shards(shards)
+        self._picture.tiles.update()
+        self.found.emit()

@@ -1,0 +1,70 @@
+"""Tensors that are cut over the files of ranks, in memory; and tables of many fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensormorph.columns import TensorKey
+from tensormorph.dtypes import encoding
+from tensormorph.fragments import FragmentTable
+from tensormorph.model import LogicalTensor
+from tensormorph.region import Region
+from tests.memory_source import MemoryFile, MemorySource, Part, store, table
+
+F32 = encoding("float32")
+
+
+def numbered(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return values that are their own row-major numbers, from 1."""
+    return np.arange(1, np.prod(shape, dtype=np.int64) + 1, dtype=np.float32).reshape(shape)
+
+
+def boxes(shape: Sequence[int], cuts: Sequence[int]) -> list[Region]:
+    """Return the boxes of a grid of so many even cuts along each axis, row-major."""
+    made: list[Region] = []
+    for place in np.ndindex(*cuts):
+        edges = [(n * i // cut, n * (i + 1) // cut) for n, i, cut in zip(shape, place, cuts, strict=True)]
+        made.append(Region(tuple(low for low, _ in edges), tuple(high for _, high in edges)))
+    return made
+
+
+def sharded(
+    values: NDArray[Any],
+    regions: Sequence[Region],
+    ranks: Sequence[int] | None = None,
+    failures: Mapping[int, Exception] | None = None,
+    name: str = "w",
+) -> LogicalTensor:
+    """Return a tensor whose regions lie in one file a rank, each after a header of its own length.
+
+    A file of `failures` (by rank) cannot be read.
+    """
+    parts: list[Part] = []
+    for i, region in enumerate(regions):
+        rank = i if ranks is None else ranks[i]
+        file = MemoryFile(f"__{rank}_0.distcp", bytearray(100 + 10 * i))
+        source: MemorySource = store(file, values[region.slices()], F32)
+        file.failure = (failures or {}).get(rank)
+        parts.append(Part(region, source, rank))
+    fragments = table(values.ndim, parts)
+    complete = not failures and not fragments.gaps(Region.whole(values.shape))
+    return LogicalTensor(name, TensorKey("", name), values.shape, F32, fragments, complete)
+
+
+def grid_of(side: int, extent: int, missing: int = 0) -> LogicalTensor:
+    """Return a square tensor of ``side * side`` fragments of `extent` elements each way, the last ones missing."""
+    shape = (side * extent, side * extent)
+    down, right = np.divmod(np.arange(side * side - missing, dtype=np.int64), side)
+    start = np.stack([down, right], axis=1) * extent
+    n = len(start)
+    small = np.zeros(n, np.int32)
+    source = store(MemoryFile("all.distcp"), np.ones((extent, extent), np.float32), F32)
+    fragments = FragmentTable(
+        start, start + extent, small, np.arange(n, dtype=np.int64), np.full(n, 4 * extent * extent, np.int64),
+        np.arange(n, dtype=np.int32), small, ("all.distcp",), lambda row: source,
+    )  # fmt: skip
+    return LogicalTensor("w", TensorKey("", "w"), shape, F32, fragments, not missing)
