@@ -125,6 +125,13 @@ class Plane:
         )
         return down, right
 
+    def cutting(self, region: Region) -> Plane:
+        """Return this plane if it holds an element of a region, else the like one through the region's first."""
+        spans = [(region.start[axis], region.stop[axis]) for axis in self.fixed]
+        if all(low <= i < high for i, (low, high) in zip(self.at, spans, strict=True)):
+            return self
+        return replace(self, at=tuple(low for low, _ in spans))
+
     def index(self, row: int, col: int) -> tuple[int, ...]:
         """Return the index in the source of an element of the plane."""
         return self.region((row, row + 1), (col, col + 1)).start

@@ -130,6 +130,16 @@ class Lens:
         made = Lens.at_scale(self.n, self.pixels, scale)
         return replace(made, origin=at - round(under * made.scale)).clamped()
 
+    def around(self, span: Span, largest: int) -> Lens:
+        """Return the lens with a range of elements in the middle and something of what lies beside it."""
+        fit = Lens.fit(self.n, self.pixels, largest)
+        scale = min(0.8 * self.pixels / max(1, span[1] - span[0]), largest)
+        if scale <= fit.scale:
+            return fit
+        made = Lens.at_scale(self.n, self.pixels, scale)
+        middle = (made.place(span[0]) + made.place(span[1])) // 2
+        return replace(made, origin=self.pixels // 2 - middle).clamped()
+
     def centred(self, element: int) -> Lens:
         """Return the same scale with an element in the middle."""
         return replace(self, origin=self.pixels // 2 - self.place(element)).clamped()
@@ -175,6 +185,11 @@ class Camera:
     def moved(self, down: int, right: int) -> Camera:
         """Return this with the picture moved by so many device pixels."""
         return replace(self, down=self.down.moved(down), right=self.right.moved(right))
+
+    def around(self, rows: Span, cols: Span, largest: int) -> Camera:
+        """Return the camera that shows a rectangle of elements, each at most `largest` logical pixels."""
+        most = round(largest * self.ratio)
+        return replace(self, down=self.down.around(rows, most), right=self.right.around(cols, most))
 
     def resized(self, pixels: tuple[int, int], ratio: float) -> Camera:
         """Return the same scale on a screen of another size."""

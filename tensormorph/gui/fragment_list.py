@@ -5,20 +5,43 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QAbstractItemView, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QApplication,
+    QListView,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+)
 
-from tensormorph.fragments import NO_RANK, FragmentTable
-from tensormorph.gui.painting import draw_text, fill_round, width_of
+from tensormorph.fragments import NO_RANK
+from tensormorph.gui.painting import draw_text, fill_round, tooltip, width_of
+from tensormorph.gui.shards import MOST_TINTED, TINTS, tints
 from tensormorph.gui.theme import Tokens, mono_font, ui_font
+from tensormorph.mesh import Layout
+from tensormorph.model import LogicalTensor
 from tensormorph.text import count, printable
 
 _ROW = 20
 _SHORT = 6
 _LONG = 16
 Index = QModelIndex | QPersistentModelIndex
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _SHARD = re.compile(r".*?([0-9]{1,6})-of-([0-9]{1,6})\b.*", re.DOTALL)
+
+
+def rank_known_from(file: str, rank: int, layout: Layout | None) -> str:
+    """Return how the rank of a fragment is known: by the layout, by its file's name, or as recorded; empty for none."""
+    if rank == NO_RANK:
+        return ""
+    if layout is not None:
+        return f"rank {layout.provenance} with the layout"
+    numbers = [int(digits) for digits in _NUMBER.findall(file.rpartition("/")[2])]
+    return "rank from the file name" if rank in numbers else "rank recorded in the checkpoint"
 
 
 def place_in_set(file: str, files: tuple[str, ...], rank: int) -> str:
@@ -32,22 +55,65 @@ def place_in_set(file: str, files: tuple[str, ...], rank: int) -> str:
 
 
 class _FragmentModel(QAbstractListModel):
+    """One row a fragment; what is told of a row is made when it is asked for."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.fragments: FragmentTable | None = None
+        self.tensor: LogicalTensor | None = None
+        self.ranks = self.by_file = self.items = False
+        self.n_boxes: int | None = None
+        self.tints: NDArray[np.int64] = np.empty(0, np.int64)
 
-    def set_fragments(self, fragments: FragmentTable | None) -> None:
+    def set_tensor(self, tensor: LogicalTensor | None) -> None:
         self.beginResetModel()
-        self.fragments = fragments
+        self.tensor, self.tints, self.n_boxes = tensor, np.empty(0, np.int64), None
+        if tensor is not None:
+            fragments = tensor.fragments
+            self.ranks = bool((fragments.rank != NO_RANK).any())
+            self.by_file = (
+                not self.ranks and len(fragments.files) > 1 and bool((fragments.file != fragments.file[:1]).any())
+            )
+            sizes = np.prod((fragments.stop - fragments.start).astype(np.float64), axis=1)
+            needed = np.ceil(sizes * (tensor.encoding.bits or 0) / 8)
+            # What is longer than its elements need begins with something else: its place is not theirs.
+            self.items = bool(((fragments.length > needed) | (fragments.length < 0)).any())
+            if len(fragments) <= MOST_TINTED:
+                self.tints = tints(fragments)
+                edges = np.concatenate([fragments.start, fragments.stop], axis=1)
+                self.n_boxes = len(np.unique(edges, axis=0)) if fragments.ndim else min(1, len(fragments))
         self.endResetModel()
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:
-        return 0 if parent.isValid() or self.fragments is None else len(self.fragments)
+        return 0 if parent.isValid() or self.tensor is None else len(self.tensor.fragments)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if role == Qt.ItemDataRole.DisplayRole and index.isValid() and self.fragments is not None:
-            return f"[{self.fragments.region(index.row())}] bytes at {count(int(self.fragments.offset[index.row()]))}"
+        if not index.isValid() or self.tensor is None:
+            return None
+        row, fragments = index.row(), self.tensor.fragments
+        if role == Qt.ItemDataRole.DisplayRole:
+            return f"[{fragments.region(row)}] {self.words(row)}"
+        if role == Qt.ItemDataRole.ToolTipRole:
+            file, rank = fragments.files[int(fragments.file[row])], int(fragments.rank[row])
+            return tooltip(f"{'' if rank == NO_RANK else f'rank {rank}, '}{printable(file, 300)}, {self.words(row)}")
         return None
+
+    def words(self, row: int) -> str:
+        """Return where a fragment's bytes are, as far as that is known without a look into the file."""
+        assert self.tensor is not None
+        first, length = (int(column[row]) for column in (self.tensor.fragments.offset, self.tensor.fragments.length))
+        if first < 0:
+            return "its bytes are known once it is read"
+        what = "item at bytes" if self.items else "bytes"
+        return f"{what} {count(first)} to {count(first + length)}" if length >= 0 else f"item at byte {count(first)}"
+
+    def short(self, row: int) -> str:
+        """Return the same in a column: the byte, or the file where that tells more."""
+        assert self.tensor is not None
+        fragments = self.tensor.fragments
+        if self.by_file:
+            return printable(fragments.files[int(fragments.file[row])].rpartition("/")[2], 60)
+        first = int(fragments.offset[row])
+        return "not known" if first < 0 else count(first)
 
 
 class _FragmentDelegate(QStyledItemDelegate):
@@ -55,46 +121,50 @@ class _FragmentDelegate(QStyledItemDelegate):
         super().__init__(parent)
         self._model = model
         self.tokens = tokens
-        self.ranks = False
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
         return QSize(100, _ROW)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        fragments, tokens = self._model.fragments, self.tokens
-        assert fragments is not None
+        tensor, tokens = self._model.tensor, self.tokens
+        assert tensor is not None
         rect: QRect = option.rect
         if option.state & QStyle.StateFlag.State_Selected:
             fill_round(painter, rect.adjusted(8, 0, -8, 0), tokens.accentbg, 4)
         row = index.row()
         left = rect.x() + 16
-        if self.ranks:
-            rank = int(fragments.rank[row])
-            tint = rank if 0 <= rank < 7 else 7
-            chip = QRect(left, rect.y() + 4, 24, 13)
+        if self._model.ranks:
+            rank = int(tensor.fragments.rank[row])
+            tint = int(self._model.tints[row]) if row < len(self._model.tints) else TINTS - 1
+            shown = "–" if rank == NO_RANK else str(rank)
+            chip = QRect(left, rect.y() + 3, max(24, width_of(shown, ui_font(11)) + 6), 14)
             fill_round(painter, chip, tokens.rank_fill[tint], 2)
             painter.setFont(ui_font(11))
             painter.setPen(tokens.rank_text[tint])
-            painter.drawText(chip, int(Qt.AlignmentFlag.AlignCenter), "–" if rank == NO_RANK else str(rank))
-            left += 38
-        offset = count(int(fragments.offset[row]))
-        width = width_of(offset, ui_font(11))
+            painter.drawText(chip, int(Qt.AlignmentFlag.AlignCenter), shown)
+            left += chip.width() + 14
+        place = self._model.short(row)
+        width = min(width_of(place, ui_font(11)), rect.width() // 2)
         box = QRect(rect.right() - 16 - width, rect.y(), width + 1, rect.height())
-        draw_text(painter, box, offset, tokens.text2, ui_font(11), right=True)
+        middle = Qt.TextElideMode.ElideMiddle
+        draw_text(painter, box, place, tokens.text2, ui_font(11), right=True, elide=middle)
         region = QRect(left, rect.y(), box.x() - left - 8, rect.height())
-        draw_text(painter, region, str(fragments.region(row)), tokens.text, mono_font(11))
+        draw_text(painter, region, str(tensor.fragments.region(row)), tokens.text, mono_font(11))
 
 
 class FragmentList(QListView):
     """The fragments of one tensor; as many rows as fit a short list, then it scrolls."""
 
-    fragmentChosen = Signal(int)  # noqa: N815
+    fragmentShown = Signal(int)  # noqa: N815
+    """The row that the list stands at."""
+    fragmentPicked = Signal(int)  # noqa: N815
+    """A row that a person chose by mouse or keyboard."""
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__()
         self._fragments = _FragmentModel()
         self._delegate = _FragmentDelegate(self._fragments, tokens, self)
-        self._long = False
+        self._long = self._following = False
         self.setModel(self._fragments)
         self.setItemDelegate(self._delegate)
         self.setUniformItemSizes(True)
@@ -102,24 +172,43 @@ class FragmentList(QListView):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName("Fragments")
         self.selectionModel().currentChanged.connect(self._current_changed)
+        self.clicked.connect(lambda index: self.fragmentPicked.emit(index.row()))
 
     def set_tokens(self, tokens: Tokens) -> None:
         """Take the colours of a theme."""
         self._delegate.tokens = tokens
         self.viewport().update()
 
-    def show_fragments(self, fragments: FragmentTable | None) -> None:
-        """Show the fragments of another tensor, the first one chosen."""
-        self._fragments.set_fragments(fragments)
-        self._delegate.ranks = fragments is not None and bool((fragments.rank != NO_RANK).any())
+    def show_fragments(self, tensor: LogicalTensor | None) -> None:
+        """Show the fragments of another tensor, standing at the first."""
+        self._fragments.set_tensor(tensor)
         self.set_long(False)
-        if fragments is not None and len(fragments):
-            self.setCurrentIndex(self._fragments.index(0))
+        self.follow(0 if self._fragments.rowCount() else None)
+
+    def follow(self, row: int | None) -> None:
+        """Stand at a row that was chosen elsewhere; None leaves it where it is."""
+        if row is None or not 0 <= row < self._fragments.rowCount():
+            return
+        if row >= _SHORT:
+            self.set_long(True)
+        self._following = True
+        self.setCurrentIndex(self._fragments.index(row))
+        self._following = False
 
     @property
     def ranks(self) -> bool:
         """Whether any fragment names its rank."""
-        return self._delegate.ranks
+        return self._fragments.ranks
+
+    @property
+    def n_boxes(self) -> int | None:
+        """How many different boxes the fragments are; None where there are too many to compare."""
+        return self._fragments.n_boxes
+
+    @property
+    def place_head(self) -> str:
+        """What the last column says."""
+        return "file" if self._fragments.by_file else "item at" if self._fragments.items else "bytes at"
 
     def n_more(self) -> int:
         """Return how many fragments the short list leaves out."""
@@ -132,24 +221,12 @@ class FragmentList(QListView):
         policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if long else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
         self.setVerticalScrollBarPolicy(policy)
 
-    def origin(self, row: int) -> tuple[str, str]:
-        """Return the file of a fragment as stored, and its bytes in words."""
-        fragments = self._fragments.fragments
-        assert fragments is not None
-        first, length = int(fragments.offset[row]), int(fragments.length[row])
-        return fragments.files[int(fragments.file[row])], f"bytes {count(first)} to {count(first + length)}"
-
-    def place(self, row: int, files: tuple[str, ...]) -> str:
-        """Return which of the checkpoint's files a fragment lies in."""
-        fragments = self._fragments.fragments
-        assert fragments is not None
-        return place_in_set(fragments.files[int(fragments.file[row])], files, int(fragments.rank[row]))
+    def words(self, row: int) -> str:
+        """Return where a fragment's bytes are."""
+        return self._fragments.words(row)
 
     def _current_changed(self, current: QModelIndex, previous: QModelIndex) -> None:
         if current.isValid():
-            self.fragmentChosen.emit(current.row())
-
-
-def shown_file(name: str) -> str:
-    """Return a file's name for a label."""
-    return printable(name, 300)
+            self.fragmentShown.emit(current.row())
+            if not self._following and self.hasFocus() and QApplication.mouseButtons() == Qt.MouseButton.NoButton:
+                self.fragmentPicked.emit(current.row())  # by the keyboard; of the mouse, the click tells

@@ -66,12 +66,13 @@ class HeatmapView(QWidget):
         self.card = HoverCard(tokens, self.picture)
         self.loader = Loader(self)
         self.viewer = Viewer(self.picture, self.loader, self)
-        self.shards = ShardOverlay(self.picture, self)
+        self.shards = ShardOverlay(selection, self.picture, self)
         self._lay_out()
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         selection.tensorChanged.connect(self._on_tensor)
         selection.checkpointChanged.connect(self._on_checkpoint)
         selection.elementChanged.connect(self._on_element)
+        selection.regionWanted.connect(self._on_region)
         self.loader.progressed.connect(self._on_progress)
         self.viewer.changed.connect(self._tell)
         self.viewer.failed.connect(self._on_failed)
@@ -315,6 +316,18 @@ class HeatmapView(QWidget):
             self.viewer.reveal(cell)
         self._point()
 
+    def _on_region(self) -> None:
+        """Show the fragment that was chosen anywhere: go to a plane that cuts it, and move it into the middle."""
+        plane, tensor, row = self.viewer.plane, self._tensor, self._selection.fragment
+        if plane is None or tensor is None or row is None or tensor is not self._selection.tensor:
+            return
+        region = tensor.fragments.region(row)
+        if region.empty:
+            return
+        if (near := plane.cutting(region)) is not plane:
+            self._open(near)
+        self.viewer.show(*near.spans(region))
+
     def _point(self) -> None:
         selected = self._selected()
         crosshair = (self._hover or selected) if self.controls.crosshair.isChecked() else None
@@ -351,7 +364,7 @@ class HeatmapView(QWidget):
             self.controls.next_reduction()
         elif key == Qt.Key.Key_Escape and self.viewer.cancel():
             pass
-        elif key == Qt.Key.Key_Escape and self._selection.element is not None:
+        elif key == Qt.Key.Key_Escape and self._selection.place_chosen:
             self._selection.choose_element(None)
         else:
             event.ignore()

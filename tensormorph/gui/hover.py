@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QPoint, QRect, Qt
@@ -11,7 +12,8 @@ from PySide6.QtWidgets import QWidget
 from tensormorph.gui.jobs import ElementResult
 from tensormorph.gui.painting import draw_line, draw_text, fill_round, width_of
 from tensormorph.gui.theme import Tokens, mono_font, ui_font
-from tensormorph.text import count, printable
+from tensormorph.model import Holder
+from tensormorph.text import count, listing, plural, printable
 
 _PAD = 12
 _MOST_WIDTH = 420
@@ -39,16 +41,28 @@ def value_text(result: ElementResult) -> str:
     return result.text.replace("-", "−")
 
 
-def where_text(result: ElementResult) -> str:
-    """Return who holds an element: rank, file and byte of the first, and how many more there are."""
-    if not result.holders:
-        return ""
-    first = result.holders[0]
-    rank = "" if first.rank is None else f"rank {first.rank}   "
-    bit = f" bit {first.bit}" if first.bit else ""
-    more = f"   and {len(result.holders) - 1} more" if len(result.holders) > 1 else ""
-    byte = "" if first.offset is None else f"   byte {count(first.offset)}{bit}"
-    return f"{rank}{printable(first.file, 60)}{byte}{more}"
+def place_text(holder: Holder) -> str:
+    """Return rank, file and, where it is known, byte of a place where an element is stored."""
+    rank = "" if holder.rank is None else f"rank {holder.rank}   "
+    bit = f" bit {holder.bit}" if holder.bit else ""
+    byte = "" if holder.offset is None else f"   byte {count(holder.offset)}{bit}"
+    return f"{rank}{printable(holder.file, 60)}{byte}"
+
+
+def others_text(holders: Sequence[Holder]) -> str:
+    """Return who else holds an element: replicas of the first, and further terms that add up with it."""
+    first = holders[0] if holders else None
+    copies = [holder for holder in holders[1:] if first is not None and holder.term == first.term]
+    terms = len({holder.term for holder in holders})
+    told: list[str] = []
+    if copies:
+        ranks = [str(holder.rank) for holder in copies if holder.rank is not None]
+        on = f"rank{'s' if len(ranks) > 1 else ''} {listing(ranks, 4)}" if len(ranks) == len(copies) else ""
+        where = f"on {on}" if on else f"in {listing([holder.file for holder in copies], 1)}"
+        told.append(f"{plural(len(copies), 'replica')} {where}")
+    if terms > 1:
+        told.append(f"one of {terms} terms that add up")
+    return ", ".join(told)
 
 
 def deviation_text(value: float | None, mean: float | None, deviation: float | None) -> str:
@@ -83,7 +97,7 @@ class HoverCard(QWidget):
 
     def show_waiting(self, index: tuple[int, ...], at: QPoint) -> None:
         """Show the index while its element is read."""
-        self._fill(index_text(index), [Line("…", "text3", ui_font(15, 600), 24)], "", at)
+        self._fill(index_text(index), [Line("…", "text3", ui_font(15, 600), 24)], (), at)
 
     def show_element(self, result: ElementResult, note: str, at: QPoint) -> None:
         """Show an element that was read, or why it has no value."""
@@ -99,14 +113,15 @@ class HoverCard(QWidget):
             body = [Line(value_text(result), "text", ui_font(15, 600), 24)]
             if note:
                 body.append(Line(note, "text2", ui_font(12), 19))
-        self._fill(index_text(result.index), body, where_text(result), at)
+        places = [place_text(holder) for holder in result.holders[:1]]
+        self._fill(index_text(result.index), body, [*places, *filter(None, [others_text(result.holders)])], at)
 
-    def _fill(self, index: str, body: list[Line], where: str, at: QPoint) -> None:
+    def _fill(self, index: str, body: list[Line], where: Sequence[str], at: QPoint) -> None:
         self._lines = [Line(index, "text2", mono_font(12), 20), *body]
         self._rule = -1
         if where:
             self._rule = len(self._lines)
-            self._lines.append(Line(where, "text2", ui_font(11), 18))
+            self._lines += [Line(line, "text2", ui_font(11), 18) for line in where]
         wide = max(width_of(line.text, line.font) for line in self._lines) + 2 * _PAD + 2
         high = sum(line.height for line in self._lines) + 2 * 9 + (13 if where else 0)
         self.resize(min(wide, _MOST_WIDTH), high)

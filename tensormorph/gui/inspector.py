@@ -12,7 +12,8 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QScrollArea, QSt
 from tensormorph import dtypes
 from tensormorph.errors import Problem, TensormorphError
 from tensormorph.gui.background import Lane
-from tensormorph.gui.fragment_list import FragmentList, shown_file
+from tensormorph.gui.fragment_section import FragmentSection, OriginSection
+from tensormorph.gui.hover import others_text, place_text
 from tensormorph.gui.icons import icon
 from tensormorph.gui.objects import ObjectView
 from tensormorph.gui.outline import Kind, Outline
@@ -28,6 +29,7 @@ from tensormorph.model import Holder, LogicalTensor, UnreadableTensor
 from tensormorph.text import count, listing, plural, printable, shape, size
 
 _MOST_PROBLEMS = 5
+_MOST_HOLDERS = 4
 _FACTS = ("dtype", "shape", "elements", "stored", "slots", "aliases")
 
 
@@ -97,34 +99,11 @@ class Inspector(QWidget):
         self.layout_section = Section("Layout")
         self.layout_text = PlainLabel("", "text2", 12, wrap=True)
         self.layout_section.body.addWidget(self.layout_text)
-        self.fragments = Section("Fragments")
-        self.fragments.body.setContentsMargins(0, 4, 0, 8)
-        self._columns = QHBoxLayout()
-        self._columns.setContentsMargins(16, 0, 16, 2)
-        self._rank_head = PlainLabel("rank", "text3", 11)
-        self._rank_head.setFixedWidth(32)
-        for head in (self._rank_head, PlainLabel("region", "text3", 11)):
-            self._columns.addWidget(head)
-        self._columns.addStretch(1)
-        self._columns.addWidget(PlainLabel("bytes at", "text3", 11))
-        self.fragments.body.addLayout(self._columns)
-        self.list = FragmentList(self._tokens)
-        self.list.fragmentChosen.connect(self._show_origin)
-        self.more = tool_button()
-        self.more.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.more.clicked.connect(self._show_more)
-        self.fragments.body.addWidget(self.list)
-        more = QHBoxLayout()
-        more.setContentsMargins(12, 0, 12, 0)
-        more.addWidget(self.more)
-        more.addStretch(1)
-        self.fragments.body.addLayout(more)
-        self.origin = Section("Origin of the selection")
-        self.where, self.file = PlainLabel("", "text", 12), PlainLabel("", "text2", 12, wrap=True)
-        self.file.setFont(mono_font(12))
-        self.bytes = PlainLabel("", "text2", 12)
-        for label in (self.where, self.file, self.bytes):
-            self.origin.body.addWidget(label)
+        self.fragments = FragmentSection(self._selection, self._tokens)
+        self.list = self.fragments.list
+        self.list.fragmentShown.connect(self._show_origin)
+        self.origin = OriginSection()
+        self.where, self.file, self.bytes = self.origin.where, self.origin.file, self.origin.bytes
         self.statistics = StatisticsSection(self._selection, self._tokens)
         self.statistics.bytesRead.connect(self.bytesRead)
         self.statistics.internalError.connect(self.internalError)
@@ -159,12 +138,9 @@ class Inspector(QWidget):
             palette.setColor(widget.backgroundRole(), tokens.panel)
             widget.setPalette(palette)
             widget.setAutoFillBackground(True)
-        for part in (*self._sections, self.list, self.overview, self.objects):
+        for part in (*self._sections, self.overview, self.objects):
             part.set_tokens(tokens)
         self._copy.setIcon(icon("copy", tokens.text2))
-        palette = self.more.palette()
-        palette.setColor(self.more.foregroundRole(), tokens.accent)
-        self.more.setPalette(palette)
         self._show_problems(self._problems_of_selection())
 
     # ------------------------------------------------------------ what is selected
@@ -218,7 +194,7 @@ class Inspector(QWidget):
 
     def _show_facts(self, name: str, tensor: LogicalTensor) -> None:
         slots, aliases = self._slots(tensor.name), self._aliases.get(tensor.name, [])
-        stored = int(tensor.fragments.length.sum())
+        stored = int(tensor.fragments.length.clip(0).sum())
         self._set_facts(
             dtype=printable(tensor.encoding.name, 60),
             shape=shape(tensor.shape),
@@ -272,36 +248,15 @@ class Inspector(QWidget):
         self.layout_section.note.setText(layout.provenance)
         self.layout_text.setText("\n".join([*lines, *([printable(layout.evidence)] if layout.evidence else [])]))
 
-    # ------------------------------------------------------------ fragments
-
     def _show_fragments(self, tensor: LogicalTensor) -> None:
-        n = len(tensor.fragments)
-        self.list.show_fragments(tensor.fragments)
-        self._rank_head.setVisible(self.list.ranks)
-        self.fragments.setVisible(n > 1)
-        self.fragments.note.setText(count(n))
-        self._update_more()
-        if not n:
-            self.where.setText("No file stores a part of it")
-            self.file.hide()
-            self.bytes.hide()
-
-    def _update_more(self) -> None:
-        more = self.list.n_more()
-        self.more.setVisible(bool(more))
-        self.more.setText(f"{count(more)} more")
-
-    def _show_more(self) -> None:
-        self.list.set_long(True)
-        self._update_more()
+        self.fragments.show_tensor(tensor)
+        if not len(tensor.fragments):
+            self.origin.show_nothing()
 
     def _show_origin(self, row: int) -> None:
-        file, where = self.list.origin(row)
-        self.where.setText(self.list.place(row, self._files))
-        self.file.setText(breakable(shown_file(file)))
-        self.bytes.setText(where)
-        self.file.show()
-        self.bytes.show()
+        tensor = self._selection.tensor
+        if tensor is not None:
+            self.origin.show_fragment(tensor, row, self._files, self.list.words(row))
 
     # ------------------------------------------------------------ problems
 
@@ -345,13 +300,9 @@ class Inspector(QWidget):
         value, holders, n_bytes = answer
         self.value.set_colour("text", self._tokens)
         self.value.setText(value.replace("-", "\u2212"))
-        lines = [
-            place if h.offset is None else f"{place} byte {count(h.offset)}{f', bit {h.bit}' if h.bit else ''}"
-            for h in holders[:4]
-            for place in [f"{'' if h.rank is None else f'rank {h.rank}  '}{printable(h.file, 200)} "]
-        ]
-        if len(holders) > 4:
-            lines.append(f"and {len(holders) - 4} more")
+        lines = [place_text(holder) for holder in holders[:_MOST_HOLDERS]]
+        lines += [f"and {count(len(holders) - _MOST_HOLDERS)} more"] if len(holders) > _MOST_HOLDERS else []
+        lines += filter(None, [others_text(holders)])
         self.holders.setText("\n".join(map(breakable, lines)))
         self.bytesRead.emit(n_bytes)
 

@@ -1,4 +1,4 @@
-"""The one selection that every view shows and changes: checkpoint, tensor, element."""
+"""The one selection that every view shows and changes: checkpoint, tensor, fragment, element."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from tensormorph.errors import TensormorphError
+from tensormorph.region import Region
 
 if TYPE_CHECKING:
     from tensormorph.model import Checkpoint, LogicalTensor
@@ -24,6 +25,9 @@ class Selection(QObject):
     checkpointChanged = Signal()  # noqa: N815
     tensorChanged = Signal()  # noqa: N815
     elementChanged = Signal()  # noqa: N815
+    fragmentChanged = Signal()  # noqa: N815
+    regionWanted = Signal()  # noqa: N815
+    """The fragment was chosen as a place to go to: views move it into sight."""
     historyChanged = Signal()  # noqa: N815
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -32,6 +36,7 @@ class Selection(QObject):
         self._name: str | None = None
         self._tensor: LogicalTensor | None = None
         self._element: tuple[int, ...] | None = None
+        self._fragment: int | None = None
         self._visited: list[str] = []
         self._at = -1
 
@@ -55,15 +60,26 @@ class Selection(QObject):
         """Index of the chosen element in the logical tensor."""
         return self._element
 
+    @property
+    def fragment(self) -> int | None:
+        """Row of the chosen fragment in the tensor's table: of the element's, while one is chosen."""
+        return self._fragment
+
+    @property
+    def place_chosen(self) -> bool:
+        """Whether an element or a fragment is chosen."""
+        return self._element is not None or self._fragment is not None
+
     def open(self, checkpoint: Checkpoint | None) -> None:
         """Look at another checkpoint, or at none; no tensor is chosen then and the history is empty."""
-        self._element = None
+        self._element = self._fragment = None
         self._name = self._tensor = None
         self._visited, self._at = [], -1
         self._checkpoint = checkpoint
         self.checkpointChanged.emit()
         self.tensorChanged.emit()
         self.elementChanged.emit()
+        self.fragmentChanged.emit()
         self.historyChanged.emit()
 
     def choose(self, name: str | None) -> None:
@@ -77,7 +93,10 @@ class Selection(QObject):
         self.historyChanged.emit()
 
     def choose_element(self, index: tuple[int, ...] | None) -> None:
-        """Choose an element of the tensor; None, or an index outside it, chooses none."""
+        """Choose an element of the tensor, and with it a fragment that stores it.
+
+        None, or an index outside the tensor, chooses no element and no fragment.
+        """
         if index is not None:
             shape = () if self._tensor is None else self._tensor.shape
             fits = self._tensor is not None and len(index) == len(shape)
@@ -86,6 +105,34 @@ class Selection(QObject):
         if index != self._element:
             self._element = index
             self.elementChanged.emit()
+        self._set_fragment(None if index is None else self._holder(index))
+
+    def choose_fragment(self, row: int | None) -> None:
+        """Choose a stored part of the tensor and have it moved into sight; an element that lies elsewhere is let go."""
+        if self._tensor is None or (row is not None and not 0 <= row < len(self._tensor.fragments)):
+            row = None
+        element = self._element
+        self._set_fragment(row)
+        if row is None or self._tensor is None:
+            return
+        if element is not None and not _holds(self._tensor.fragments.region(row), element):
+            self._element = None
+            self.elementChanged.emit()
+        self.regionWanted.emit()
+
+    def _set_fragment(self, row: int | None) -> None:
+        if row != self._fragment:
+            self._fragment = row
+            self.fragmentChanged.emit()
+
+    def _holder(self, index: tuple[int, ...]) -> int | None:
+        """Return the row of a fragment that stores an element: the chosen one, if it does."""
+        assert self._tensor is not None
+        fragments, row = self._tensor.fragments, self._fragment
+        if row is not None and _holds(fragments.region(row), index):
+            return row
+        rows = fragments.overlapping(Region(index, tuple(i + 1 for i in index)))
+        return int(rows[0]) if len(rows) else None
 
     @property
     def can_go_back(self) -> bool:
@@ -125,9 +172,15 @@ class Selection(QObject):
             except TensormorphError:
                 if name not in self._checkpoint.unreadable:
                     return False
-        had_element = self._element is not None
-        self._name, self._tensor, self._element = name, tensor, None
+        had_element, had_fragment = self._element is not None, self._fragment is not None
+        self._name, self._tensor, self._element, self._fragment = name, tensor, None, None
         self.tensorChanged.emit()
         if had_element:
             self.elementChanged.emit()
+        if had_fragment:
+            self.fragmentChanged.emit()
         return True
+
+
+def _holds(region: Region, index: tuple[int, ...]) -> bool:
+    return all(low <= i < high for low, i, high in zip(region.start, index, region.stop, strict=True))

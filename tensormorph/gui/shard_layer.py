@@ -126,7 +126,7 @@ class ShardLayer:
         told = [_middle_label(camera, gap.box, f"gap: {gap.text}", False) for gap in gaps]
         told += [_middle_label(camera, *lost) for lost in self._lost_parts(camera)]
         labels = tuple(label for label in told if label is not None)
-        chosen = None if self._chosen is None or shards is None else shards.box_of(self._chosen)
+        chosen = None if self._chosen is None or shards is None or not shards.parted else shards.box_of(self._chosen)
         frame = None if chosen is None or shards is None else _rect(camera, shards.box(chosen))
         bare = Marks(camera, edges=edges, labels=labels, frame=frame)
         if shards is None or not self._shown or not shards.parted:

@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from tensormorph.errors import Problem
 from tensormorph.gui.background import Lane
 from tensormorph.gui.picture_box import PictureBox
+from tensormorph.gui.selection import Selection
 from tensormorph.gui.shard_layer import Lost
 from tensormorph.gui.shards import Shards, box_of, shards_of
 from tensormorph.model import LogicalTensor
@@ -17,23 +18,25 @@ from tensormorph.text import printable
 
 
 class ShardOverlay(QObject):
-    """Follows the plane of a picture, and what of it cannot be read."""
+    """Follows the plane of a picture, what of it cannot be read, and the chosen fragment."""
 
     found = Signal()
     """The shards of the plane are known."""
     internalError = Signal(object)  # noqa: N815
 
-    def __init__(self, picture: PictureBox, parent: QObject | None = None) -> None:
+    def __init__(self, selection: Selection, picture: PictureBox, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._picture = picture
+        self._selection, self._picture = selection, picture
         self._lane = Lane("shards")
         self._tensor: LogicalTensor | None = None
         self._plane: Plane | None = None
+        selection.fragmentChanged.connect(self._choose)
 
     def open(self, tensor: LogicalTensor | None, plane: Plane | None) -> None:
         """Find the shards of another plane, of a tensor; none without them."""
         self._lane.drop()
         self._tensor, self._plane = tensor, plane
+        self._choose()
         if tensor is not None and plane is not None and (len(tensor.fragments) > 1 or not tensor.complete):
             self._lane.ask(partial(shards_of, tensor, plane), self._show, self.internalError.emit)
 
@@ -49,6 +52,10 @@ class ShardOverlay(QObject):
             return
         why = printable(problem.sentence.removeprefix(f"{printable(tensor.name)}: "), 200)
         self._picture.tiles.shards.lose(Lost(box_of(plane, region), problem.file, why))
+        self._picture.tiles.update()
+
+    def _choose(self) -> None:
+        self._picture.tiles.shards.choose(self._selection.fragment)
         self._picture.tiles.update()
 
     def _show(self, shards: Shards) -> None:

@@ -64,6 +64,7 @@ class TableView(QWidget):
         selection.tensorChanged.connect(self._on_tensor)
         selection.checkpointChanged.connect(self._on_checkpoint)
         selection.elementChanged.connect(self._on_element)
+        selection.regionWanted.connect(self._on_region)
         self.blocks.arrived.connect(self._on_arrived)
         self.controls.planeChosen.connect(self._on_plane)
         self.grid.moved.connect(self._read)
@@ -73,6 +74,8 @@ class TableView(QWidget):
         self.grid.copyWanted.connect(self.copy)
         self.set_tokens(tokens)
         self._on_tensor()
+        if selection.element is None:
+            self._on_region()
 
     def _lay_out(self) -> None:
         # A long reason is cut, whole in its tooltip: it must not make the window wider.
@@ -248,6 +251,19 @@ class TableView(QWidget):
         cell = self._selected()
         self.grid.point(cell)
         self._tell_element(cell)
+
+    def _on_region(self) -> None:
+        """Select the fragment that was chosen anywhere: go to a plane that cuts it, and move it into sight."""
+        plane, tensor, row = self.plane, self._tensor, self._selection.fragment
+        if plane is None or tensor is None or row is None or tensor is not self._selection.tensor:
+            return
+        region = tensor.fragments.region(row)
+        if region.empty:
+            return
+        if (near := plane.cutting(region)) is not plane:
+            self._open(near)
+        (top, bottom), (left, right) = near.spans(region)
+        self.grid.select((top, left), (bottom - 1, right - 1))
 
     def _on_chosen(self, cell: Cell) -> None:
         if self.plane is not None:

@@ -145,6 +145,11 @@ class Grid(QAbstractScrollArea):
             self.reveal(cell)
         self.viewport().update()
 
+    def select(self, first: Cell, last: Cell) -> None:
+        """Select a rectangle, and move its first cell into sight."""
+        self.point(first)
+        self._stretch_to(last)
+
     def reveal(self, cell: Cell) -> None:
         """Move a cell into sight: just so far if it is near, else into the middle."""
         top, left = (
@@ -336,9 +341,12 @@ class Grid(QAbstractScrollArea):
 
     def _stretch(self, cell: Cell) -> None:
         if cell != self._corner:
-            self._corner = cell
             self.reveal(cell)
-            self._selection_changed()
+            self._stretch_to(cell)
+
+    def _stretch_to(self, cell: Cell) -> None:
+        self._corner = cell
+        self._selection_changed()
 
     def _selection_changed(self) -> None:
         self.viewport().update()

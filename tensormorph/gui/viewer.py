@@ -59,6 +59,7 @@ class Viewer(QObject):
         self._paint_number = 0
         self._fitted = True
         self._all_at: LevelOfDetail | None = None
+        self._goal: tuple[Span, Span] | None = None
         self._visible: list[TileKey] = []
         self._coarse: list[TileKey] = []
         loader.arrived.connect(self._on_arrived)
@@ -70,7 +71,7 @@ class Viewer(QObject):
         """Show another plane, known by a number; nothing is read before `begin`."""
         self.number, self.plane = number, plane
         self.survey = self.camera = self.paint = self._all_at = None
-        self._fitted, self._waiting, self.numbers_rounded = True, plane is not None, False
+        self._fitted, self._waiting, self.numbers_rounded, self._goal = True, plane is not None, False, None
         self._visible, self._coarse = [], []
         self.picture.open(plane.shape if plane is not None else (0, 0))
 
@@ -118,6 +119,8 @@ class Viewer(QObject):
             self.failed.emit(problem)
         self.camera = self._fit_camera()
         self.choose(*self._choice)
+        if self._goal is not None:
+            self.show(*self._goal)
 
     # ------------------------------------------------------------ from where
 
@@ -152,6 +155,14 @@ class Viewer(QObject):
         if not (down.visible[0] <= cell[0] < down.visible[1] and right.visible[0] <= cell[1] < right.visible[1]):
             self._fitted = False
             self._look(replace(self.camera, down=down.centred(cell[0]), right=right.centred(cell[1])))
+
+    def show(self, rows: Span, cols: Span) -> None:
+        """Move a rectangle of elements into the middle, as large as it fits; as soon as the plane is known."""
+        if self.camera is None:
+            self._goal = (rows, cols)
+            return
+        self._fitted = False
+        self._look(self.camera.around(rows, cols, LARGEST_FIT))
 
     def _middle(self) -> tuple[int, int]:
         down, right = self.picture.pixels

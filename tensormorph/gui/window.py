@@ -299,10 +299,10 @@ class MainWindow(QMainWindow):
     # ------------------------------------------------------------ commands
 
     def cancel(self) -> None:
-        """Cancel what runs; if nothing does, clear the chosen element, then the chosen tensor."""
+        """Cancel what runs; if nothing does, clear the chosen element or fragment, then the chosen tensor."""
         if self.workbench.bottom.tasks.cancel_all():
             return
-        if self.selection.element is not None:
+        if self.selection.place_chosen:
             self.selection.choose_element(None)
         else:
             self.selection.choose(None)
