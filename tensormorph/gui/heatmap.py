@@ -9,21 +9,21 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QStackedLayout, QVBoxLay
 from tensormorph.errors import Problem
 from tensormorph.gui.badge import ElidedLabel, TitleRow
 from tensormorph.gui.colour_bar import ColourBar
+from tensormorph.gui.heatmap_words import caption_text, limits_text
 from tensormorph.gui.hover import HoverCard, deviation_text, index_text, value_text
 from tensormorph.gui.jobs import ElementRequest, ElementResult
 from tensormorph.gui.loader import Loader
 from tensormorph.gui.picture_box import PictureBox
 from tensormorph.gui.plane_bar import PlaneBar
-from tensormorph.gui.selection import Selection
+from tensormorph.gui.selection import Selection, piece_key
 from tensormorph.gui.shard_overlay import ShardOverlay
-from tensormorph.gui.states import PlainLabel, StatePanel, state_words
+from tensormorph.gui.states import PlainLabel, StatePanel, state_words, title_text
 from tensormorph.gui.theme import Tokens, ui_font
 from tensormorph.gui.viewer import Viewer
 from tensormorph.model import LogicalTensor
 from tensormorph.picture import MAGNITUDES
 from tensormorph.pyramid import Plane
-from tensormorph.survey import Survey
-from tensormorph.text import count, plural, printable, size
+from tensormorph.text import plural, printable, size
 
 _NOTCH = 1.25
 _STEP = 2**0.5
@@ -70,6 +70,7 @@ class HeatmapView(QWidget):
         self._lay_out()
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         selection.tensorChanged.connect(self._on_tensor)
+        selection.pieceChanged.connect(self._on_tensor)
         selection.checkpointChanged.connect(self._on_checkpoint)
         selection.elementChanged.connect(self._on_element)
         selection.regionWanted.connect(self._on_region)
@@ -150,7 +151,7 @@ class HeatmapView(QWidget):
         self.viewer.forget()
 
     def _on_tensor(self) -> None:
-        self._tensor = self._selection.tensor
+        self._tensor = self._selection.source
         self._open(Plane.of(self._tensor) if self._tensor is not None else None)
 
     def _on_plane(self, rows: tuple[int, ...], cols: tuple[int, ...], at: tuple[int, ...]) -> None:
@@ -162,7 +163,7 @@ class HeatmapView(QWidget):
         self._failed.clear()
         self.card.hide()
         self.status.emit("")
-        self.title.name.set_text(self._selection.name or "")
+        self.title.name.set_text(title_text(self._selection))
         if plane is None or not self.controls.shows(plane):
             self.controls.show_plane(plane)
         self.controls.setVisible(plane is not None)
@@ -173,10 +174,10 @@ class HeatmapView(QWidget):
             if words is not None:
                 self._say(*words)
             return
-        known = (self._selection.name, plane.rows, plane.cols, plane.at)
+        known = (self._selection.name, self._selection.piece, plane.rows, plane.cols, plane.at)
         self._stack.setCurrentWidget(self._page)
         self.viewer.open(self._numbers.setdefault(known, len(self._numbers) + 1), plane)
-        self.shards.open(self._tensor, plane)
+        self.shards.open(*((self._tensor, plane) if self._selection.piece is None else (None, None)))
         self._tell()
         if self.isVisible():
             self.viewer.begin()
@@ -219,7 +220,7 @@ class HeatmapView(QWidget):
         n_read = self.loader.n_bytes_of(viewer.number)
         part = kind != "exact" and n_read < whole
         self.title.read.setText(f"{size(n_read)} of {size(whole)} read" if part else f"{size(n_read)} read")
-        self.caption.setText(self._caption(kind == "sampled"))
+        self.caption.setText(caption_text(viewer, self.controls.reduction, kind == "sampled"))
         cost = viewer.cost
         self.read_all.setVisible(kind == "sampled" and (viewer.reads_all or not viewer.affordable))
         reading = viewer.reads_all
@@ -230,23 +231,11 @@ class HeatmapView(QWidget):
         self.trouble.set_text(sentences[0] + more if sentences else "", "\n".join(sentences[:20]))
         if viewer.paint is not None and viewer.survey is not None:
             magnitude = plane.source.dtype.kind == "c" or self.controls.reduction in MAGNITUDES
-            told = _limits_told(viewer.survey, self.controls.span)
+            told = limits_text(viewer.survey, self.controls.span)
             self.scale.show_paint(viewer.paint, "magnitude" if magnitude else "value", told)
         else:
             self.scale.show_paint(None, "", "")
         self._point()
-
-    def _caption(self, sampled: bool) -> str:
-        camera = self.viewer.camera
-        if camera is None:
-            return ""
-        rows, cols = camera.down.elements_a_pixel, camera.right.elements_a_pixel
-        if rows * cols == 1:
-            rounded = "   numbers are rounded to fit" if self.viewer.numbers_rounded else ""
-            return f"Each cell is one element{rounded}"
-        rule = self.controls.reduction
-        told = f"the {rule} of a sample of them" if sampled else f"their {rule}"
-        return f"1 pixel is up to {count(rows)} × {count(cols)} elements: {told}"
 
     # ------------------------------------------------------------ pointer
 
@@ -306,7 +295,7 @@ class HeatmapView(QWidget):
     def _on_element(self) -> None:
         """Show an element that was chosen anywhere: go to its plane, and move it into sight."""
         plane, element, tensor = self.viewer.plane, self._selection.element, self._tensor
-        if plane is None or element is None or tensor is None or tensor is not self._selection.tensor:
+        if plane is None or element is None or tensor is None or tensor is not self._selection.source:
             self._point()
             return
         if plane.cell(element) is None:
@@ -342,7 +331,9 @@ class HeatmapView(QWidget):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key, held = event.key(), event.modifiers()
         page = bool(held & Qt.KeyboardModifier.ShiftModifier)
-        if held & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier):
+        if piece_key(self._selection, event):
+            pass
+        elif held & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier):
             event.ignore()
         elif key in _ARROWS:
             down, right = _ARROWS[Qt.Key(key)]
@@ -387,10 +378,3 @@ class HeatmapView(QWidget):
     def closeEvent(self, event: QCloseEvent) -> None:
         self.shut()
         super().closeEvent(event)
-
-
-def _limits_told(survey: Survey, span: str) -> str:
-    source = "all elements" if survey.exact else f"a sample, 1:{survey.step}, of the elements"
-    if span == "min to max":
-        return f"Lowest to highest value of {source}"
-    return f"99 in 100 magnitudes lie within; told from {source}. Colours beyond the ends saturate."

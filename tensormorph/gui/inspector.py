@@ -13,12 +13,14 @@ from tensormorph import dtypes
 from tensormorph.errors import Problem, TensormorphError
 from tensormorph.gui.background import Lane
 from tensormorph.gui.fragment_section import FragmentSection, OriginSection
-from tensormorph.gui.hover import others_text, place_text
+from tensormorph.gui.hover import index_text, others_text, place_text
 from tensormorph.gui.icons import icon
 from tensormorph.gui.objects import ObjectView
 from tensormorph.gui.outline import Kind, Outline
 from tensormorph.gui.overview import Overview
 from tensormorph.gui.painting import tooltip
+from tensormorph.gui.piece_section import PieceSection
+from tensormorph.gui.pieces import name_of
 from tensormorph.gui.sections import Section, problem_row
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.states import PlainLabel, breakable, tool_button
@@ -59,6 +61,7 @@ class Inspector(QWidget):
         self.setAutoFillBackground(True)
         selection.checkpointChanged.connect(self._show_checkpoint)
         selection.tensorChanged.connect(self._show_tensor)
+        selection.pieceChanged.connect(self._show_piece)
         selection.elementChanged.connect(self._show_element)
         self.set_tokens(tokens)
         self._show_tensor()
@@ -91,11 +94,12 @@ class Inspector(QWidget):
         self.identity.body.addLayout(self._facts)
         self.problems = Section("Problems")
         self.element = Section("Element")
-        self.index, self.value = PlainLabel("", "text2", 12), PlainLabel("", "text", 15, 600, wrap=True)
+        self.index, self.value = PlainLabel("", "text2", 12, wrap=True), PlainLabel("", "text", 15, 600, wrap=True)
         self.index.setFont(mono_font(12))
         self.holders = PlainLabel("", "text2", 11, wrap=True)
         for label in (self.index, self.value, self.holders):
             self.element.body.addWidget(label)
+        self.view = PieceSection(self._selection)
         self.layout_section = Section("Layout")
         self.layout_text = PlainLabel("", "text2", 12, wrap=True)
         self.layout_section.body.addWidget(self.layout_text)
@@ -112,8 +116,8 @@ class Inspector(QWidget):
         column = QVBoxLayout(inner)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        self._sections = (self.identity, self.problems, self.element, self.layout_section, self.fragments, self.origin,
-                          self.statistics)  # fmt: skip
+        self._sections = (self.identity, self.problems, self.element, self.view, self.layout_section, self.fragments,
+                          self.origin, self.statistics)  # fmt: skip
         for section in self._sections:
             column.addWidget(section)
         column.addStretch(1)
@@ -169,7 +173,7 @@ class Inspector(QWidget):
         self._lane.drop()
         self.element.hide()
         checkpoint, name, tensor = self._selection.checkpoint, self._selection.name, self._selection.tensor
-        self.statistics.show_tensor(tensor)
+        self._show_piece()
         if checkpoint is None or name is None:
             self._stack.setCurrentWidget(self.overview)
             return
@@ -191,6 +195,14 @@ class Inspector(QWidget):
         self._show_problems(self._problems_of_selection())
         self._stack.setCurrentWidget(self._scroll)
         self._scroll.verticalScrollBar().setValue(0)
+
+    def _show_piece(self) -> None:
+        tensor, piece = self._selection.tensor, self._selection.piece
+        named = "" if tensor is None or piece is None else f" of {name_of(tensor, piece).short}"
+        self.statistics.heading.setText(f"Statistics{named}")
+        self.statistics.show_tensor(self._selection.source)
+        if self._selection.trouble is not None and not isinstance(self._selection.trouble, TensormorphError):
+            self.internalError.emit(self._selection.trouble)
 
     def _show_facts(self, name: str, tensor: LogicalTensor) -> None:
         slots, aliases = self._slots(tensor.name), self._aliases.get(tensor.name, [])
@@ -287,14 +299,22 @@ class Inspector(QWidget):
     # ------------------------------------------------------------ element
 
     def _show_element(self) -> None:
-        tensor, element = self._selection.tensor, self._selection.element
+        tensor, element = self._selection.source, self._selection.element
         if tensor is None or element is None:
             self._lane.drop()
             self.element.hide()
             return
-        self.index.setText(f"[{', '.join(map(str, element))}]")
+        self.index.setText(self._index_words(element))
         self.element.show()
         self._lane.ask(partial(_read_element, tensor, element), self._show_value, self._show_failure)
+
+    def _index_words(self, element: tuple[int, ...]) -> str:
+        """Return an index; of an element of a piece, where it is in the whole too."""
+        whole, tensor, piece = self._selection.full_element, self._selection.tensor, self._selection.piece
+        if tensor is None or piece is None:
+            return index_text(element)
+        full = "" if whole is None else f" = full {index_text(whole)}"
+        return f"{name_of(tensor, piece).short} {index_text(element)}{full}"
 
     def _show_value(self, answer: tuple[str, list[Holder], int]) -> None:
         value, holders, n_bytes = answer

@@ -17,7 +17,6 @@ from tensormorph.gui.selection import Selection
 from tensormorph.gui.states import PlainLabel, breakable
 from tensormorph.gui.theme import Tokens
 from tensormorph.model import LogicalTensor
-from tensormorph.region import Region
 from tensormorph.text import count, printable, size
 
 UNASKED_BYTES = 64 << 20
@@ -102,13 +101,13 @@ class StatisticsSection(Section):
                 widget_of.hide()
 
     def _begin(self) -> None:
-        tensor = self._selection.tensor
+        tensor = self._selection.source
         if tensor is None:
             return
         self._clear()
         self._stop = stop = threading.Event()
         self.badge.say("reading")
-        total = sum(piece.nbytes for piece in tensor.pieces(Region.whole(tensor.shape), 1 << 62))
+        total = tensor.n_bytes or 0  # the pieces would tell more, but may look into files for it
         self.cancel.setVisible(total > UNASKED_BYTES)
         shown = [0]
 

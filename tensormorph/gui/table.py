@@ -7,7 +7,7 @@ from itertools import count as numbers
 
 import numpy as np
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QCloseEvent, QGuiApplication, QShowEvent
+from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from tensormorph.gui.background import Lane
@@ -15,8 +15,8 @@ from tensormorph.gui.badge import TitleRow
 from tensormorph.gui.hover import index_text
 from tensormorph.gui.painting import tooltip
 from tensormorph.gui.plane_bar import PlaneBar
-from tensormorph.gui.selection import Selection
-from tensormorph.gui.states import PlainLabel, StatePanel, state_words
+from tensormorph.gui.selection import Selection, piece_key
+from tensormorph.gui.states import PlainLabel, StatePanel, state_words, title_text
 from tensormorph.gui.table_blocks import BlockKey, Blocks, Subject
 from tensormorph.gui.table_cells import GAP, room
 from tensormorph.gui.table_copy import MOST, Copied, Form, read_copy
@@ -62,6 +62,7 @@ class TableView(QWidget):
         self._lay_out()
         self.setFocusProxy(self.grid)
         selection.tensorChanged.connect(self._on_tensor)
+        selection.pieceChanged.connect(self._on_tensor)
         selection.checkpointChanged.connect(self._on_checkpoint)
         selection.elementChanged.connect(self._on_element)
         selection.regionWanted.connect(self._on_region)
@@ -127,7 +128,7 @@ class TableView(QWidget):
         self.blocks.forget()
 
     def _on_tensor(self) -> None:
-        tensor = self._tensor = self._selection.tensor
+        tensor = self._tensor = self._selection.source
         if tensor is None:
             self._open(None)
         elif len(tensor.shape) == 1:
@@ -142,7 +143,7 @@ class TableView(QWidget):
     def _open(self, plane: Plane | None) -> None:
         tensor = self._tensor
         self._tell_element(None)
-        self.title.name.set_text(self._selection.name or "")
+        self.title.name.set_text(title_text(self._selection))
         if plane is None or not self.controls.shows(plane):
             self.controls.show_plane(plane)
         self.controls.setVisible(plane is not None and len(plane.source.shape) > 1)
@@ -155,7 +156,7 @@ class TableView(QWidget):
                 self._say(*words)
             return
         self.plane = plane
-        known = (self._selection.name, plane.rows, plane.cols, plane.at)
+        known = (self._selection.name, self._selection.piece, plane.rows, plane.cols, plane.at)
         self._number = self._numbers.setdefault(known, next(self._unused))
         self.grid.open(self._number, plane.shape, room(tensor.dtype), (bool(plane.rows), bool(plane.cols)))
         self.blocks.open(Subject(self._number, tensor, plane, self.grid.room))
@@ -244,7 +245,7 @@ class TableView(QWidget):
     def _on_element(self) -> None:
         """Show an element that was chosen anywhere: go to its plane, and move it into sight."""
         plane, element, tensor = self.plane, self._selection.element, self._tensor
-        if plane is None or tensor is None or tensor is not self._selection.tensor:
+        if plane is None or tensor is None or tensor is not self._selection.source:
             return
         if element is not None and plane.cell(element) is None:
             self._open(Plane(tensor, plane.rows, plane.cols, tuple(element[axis] for axis in plane.fixed)))
@@ -289,6 +290,10 @@ class TableView(QWidget):
             if problem is not None:
                 shown = f"no value: {printable(problem.sentence, 300)}"
         self.status.emit(f"{index_text(self.plane.index(*cell))} = {shown}")
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if not piece_key(self._selection, event):
+            event.ignore()
 
     # ------------------------------------------------------------ copying
 

@@ -240,6 +240,7 @@ QPushButton {
     font: 500 12px; }
 QPushButton:hover { background: $hover; }
 QPushButton:pressed { background: $selin; }
+QPushButton:checked { background: $accentbg; }
 QPushButton:focus { border-color: $accent; }
 QPushButton:default { background: $accent; color: $onaccent; border-color: $accent; }
 QPushButton:default:focus { border-color: $text; }

@@ -33,6 +33,7 @@ from tensormorph.gui.settings import Settings
 from tensormorph.gui.start import StartPage
 from tensormorph.gui.status import StatusLine
 from tensormorph.gui.topbar import TopBar
+from tensormorph.gui.view_actions import ViewActions
 from tensormorph.text import printable
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class MainWindow(QMainWindow):
         self._changed = Lane("changed files")
         self.remembered = Remembered(settings, self)
         self.actions_ = Actions(self)
+        self.view_actions = ViewActions(self.actions_, self.selection, self)
         self.bar = TopBar(self, self.tokens)
         self.start_page = StartPage(self.tokens)
         self.opening_page = OpeningPage(self.tokens)
@@ -178,6 +180,7 @@ class MainWindow(QMainWindow):
         failure.otherWanted.connect(self.ask_folder)
         failure.backWanted.connect(lambda: self._show_page(self.workbench))
         failure.logWanted.connect(self.show_log)
+        self.view_actions.internalError.connect(self.report_internal)
         self.selection.historyChanged.connect(self._update_history)
         self.selection.tensorChanged.connect(partial(self.status.show_element, ""))
         self._app.styleHints().colorSchemeChanged.connect(self._scheme_changed)
@@ -185,14 +188,7 @@ class MainWindow(QMainWindow):
     def _connect_view(self, view: QWidget) -> None:
         view.status.connect(self.status.show_element)  # type: ignore[attr-defined]
         view.bytes_read.connect(partial(self.status.count_view, view))  # type: ignore[attr-defined]
-        from tensormorph.gui.heatmap import HeatmapView
-
-        if isinstance(view, HeatmapView):
-            borders, button = self.actions_["shard_borders"], view.controls.shards
-            button.setChecked(borders.isChecked())
-            button.toggled.connect(borders.setChecked)
-            borders.toggled.connect(button.setChecked)
-            view.shards.internalError.connect(self.report_internal)
+        self.view_actions.connect_view(view)
 
     def set_theme(self, mode: str) -> None:
         """Take a theme and remember it."""
@@ -338,7 +334,7 @@ class MainWindow(QMainWindow):
 
     def go_to_element(self, text: str) -> None:
         """Choose the element of an index as a person writes it."""
-        place = element_at(text, self.selection.tensor)
+        place = element_at(text, self.selection.source)
         if isinstance(place, str):
             self.say(place)
         else:

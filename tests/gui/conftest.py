@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from tensormorph import dtypes
 from tensormorph.array import Piece, Place
 from tensormorph.columns import TensorKey, TensorTable
 from tensormorph.errors import Problem
+from tensormorph.gui.heatmap import HeatmapView
 from tensormorph.gui.opening import OpenFunction, open_with_readers
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.settings import Settings
@@ -37,6 +39,7 @@ from tensormorph.region import Region
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
+OpenTensors = Callable[..., MainWindow]
 Specs = Mapping[str, tuple[int, ...]] | Sequence[tuple[str, tuple[int, ...]]]
 NO_INTS: NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -191,3 +194,33 @@ def open_window(qtbot: QtBot, make_window: MakeWindow) -> Callable[[Checkpoint],
         return window
 
     return make
+
+
+@pytest.fixture
+def window_of(qtbot: QtBot, tmp_path: Path) -> OpenTensors:
+    """Return a maker of windows with the real views on these tensors, the first one chosen."""
+
+    def make(*tensors: LogicalTensor) -> MainWindow:
+        from tests.gui.planes import checkpoint_of  # which imports this module
+
+        named = {f"w{k}": dataclasses.replace(tensor, name=f"w{k}") for k, tensor in enumerate(tensors)}
+        checkpoint = checkpoint_of(named)
+        window = MainWindow(Settings(tmp_path / "own"), open_=opens(checkpoint))
+        qtbot.addWidget(window)
+        window.resize(1400, 900)
+        with qtbot.waitExposed(window):
+            window.show()
+        with qtbot.waitSignal(window.opener.opened):
+            window.open_path(str(checkpoint.path))
+        window.selection.choose("w0")
+        view = heatmap_of(window)
+        qtbot.waitUntil(lambda: view.title.badge.text == "exact", timeout=20_000)
+        return window
+
+    return make
+
+
+def heatmap_of(window: MainWindow) -> HeatmapView:
+    view = window.workbench.centre.views["Heatmap"]
+    assert isinstance(view, HeatmapView)
+    return view

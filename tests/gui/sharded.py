@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensormorph.array import Piece, Place
 from tensormorph.columns import TensorKey
 from tensormorph.dtypes import encoding
 from tensormorph.fragments import FragmentTable
-from tensormorph.model import LogicalTensor
+from tensormorph.model import LocalTensor, LogicalTensor
 from tensormorph.region import Region
 from tests.memory_source import MemoryFile, MemorySource, Part, store, table
 
@@ -68,3 +72,68 @@ def grid_of(side: int, extent: int, missing: int = 0) -> LogicalTensor:
         np.arange(n, dtype=np.int32), small, ("all.distcp",), lambda row: source,
     )  # fmt: skip
     return LogicalTensor("w", TensorKey("", "w"), shape, F32, fragments, not missing)
+
+
+@dataclass(eq=False)
+class ItemSource:
+    """A source that must look into its file to know anything, as an item of an archive does: never in the GUI thread.
+
+    `box` is the shape that a table claims; without it the shape too is known only from the file.
+    """
+
+    found: MemorySource
+    box: tuple[int, ...] | None = None
+    failure: Exception | None = None
+
+    def look(self) -> MemorySource:
+        assert threading.current_thread() is not threading.main_thread(), "it reads from disk"
+        if self.failure is not None:
+            raise self.failure
+        return self.found
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.box if self.box is not None else self.look().shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.look().dtype
+
+    def read_into(self, region: Region, out: NDArray[Any], /) -> None:
+        self.look().read_into(region, out)
+
+    def pieces(self, region: Region, max_bytes: int, /) -> Iterator[Piece]:
+        yield from self.look().pieces(region, max_bytes)
+
+    def place(self) -> Place:
+        return self.look().place()
+
+    def bit_of(self, index: Sequence[int], /) -> int:
+        return self.look().bit_of(index)
+
+
+def in_items(tensor: LogicalTensor, failures: Mapping[int, Exception] | None = None) -> LogicalTensor:
+    """Return the tensor with each fragment in an item of its own, and the items as its stored pieces."""
+    fragments = tensor.fragments
+    sources: list[ItemSource] = []
+    locals_: list[LocalTensor] = []
+    for row in range(len(fragments)):
+        found = fragments.open_source(row)
+        assert isinstance(found, MemorySource)
+        rank = int(fragments.rank[row])
+        failure = (failures or {}).get(rank)
+        sources.append(ItemSource(found, found.shape, failure))
+        locals_.append(LocalTensor("", rank, None, tensor.name, ItemSource(found, None, failure)))
+    rows = dataclasses.replace(fragments, open_source=lambda row: sources[row])
+    return dataclasses.replace(tensor, fragments=rows, locals=tuple(locals_))
+
+
+def padded(tensor: LogicalTensor, row: int, more: int) -> LogicalTensor:
+    """Return the tensor with a stored piece that has `more` rows of padding at its end."""
+    item = tensor.fragments.open_source(row)
+    assert isinstance(item, ItemSource)
+    values = np.concatenate([item.found.stored, np.zeros((more, *item.found.shape[1:]), np.float32)])
+    source = store(MemoryFile(f"__{row}_0.distcp", bytearray(64)), values, F32)
+    pieces = list(tensor.locals)
+    pieces[row] = LocalTensor("", row, "cuda:1", tensor.name, ItemSource(source))
+    return dataclasses.replace(tensor, locals=tuple(pieces))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,50 +11,17 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from tensormorph.gui.fragment_list import FragmentList, rank_known_from
-from tensormorph.gui.heatmap import HeatmapView
 from tensormorph.gui.hover import HoverCard, others_text
 from tensormorph.gui.jobs import ElementResult
 from tensormorph.gui.selection import Selection
-from tensormorph.gui.settings import Settings
 from tensormorph.gui.table import TableView
 from tensormorph.gui.theme import DARK, LIGHT, Tokens
-from tensormorph.gui.window import MainWindow
 from tensormorph.mesh import DeviceMesh, Layout
-from tensormorph.model import Holder, LogicalTensor
+from tensormorph.model import Holder
 from tensormorph.region import Region
-from tests.gui.conftest import opens, shown
+from tests.gui.conftest import OpenTensors, heatmap_of, shown
 from tests.gui.planes import checkpoint_of
 from tests.gui.sharded import boxes, grid_of, numbered, sharded
-
-OpenTensors = Callable[..., MainWindow]
-
-
-@pytest.fixture
-def window_of(qtbot: QtBot, tmp_path: Path) -> OpenTensors:
-    """Return a maker of windows with the real views on these tensors, the first one chosen."""
-
-    def make(*tensors: LogicalTensor) -> MainWindow:
-        named = {f"w{k}": dataclasses.replace(tensor, name=f"w{k}") for k, tensor in enumerate(tensors)}
-        checkpoint = checkpoint_of(named)
-        window = MainWindow(Settings(tmp_path / "own"), open_=opens(checkpoint))
-        qtbot.addWidget(window)
-        window.resize(1400, 900)
-        with qtbot.waitExposed(window):
-            window.show()
-        with qtbot.waitSignal(window.opener.opened):
-            window.open_path(str(checkpoint.path))
-        window.selection.choose("w0")
-        view = heatmap(window)
-        qtbot.waitUntil(lambda: view.title.badge.text == "exact", timeout=20_000)
-        return window
-
-    return make
-
-
-def heatmap(window: MainWindow) -> HeatmapView:
-    view = window.workbench.centre.views["Heatmap"]
-    assert isinstance(view, HeatmapView)
-    return view
 
 
 def click_row(fragments: FragmentList, row: int) -> None:
@@ -95,7 +60,7 @@ def test_replicas_and_terms_are_told_apart(holders: list[Holder], words: str) ->
 @pytest.mark.parametrize("tokens", [LIGHT, DARK], ids=["light", "dark"])
 def test_the_card_names_the_place_and_who_else_holds_it(qtbot: QtBot, window_of: OpenTensors, tokens: Tokens) -> None:
     window = window_of(sharded(numbered((4, 4)), boxes((4, 4), (2, 1))))
-    card = HoverCard(tokens, heatmap(window))
+    card = HoverCard(tokens, heatmap_of(window))
     card.show_element(ElementResult(1, (0, 1), "2.0", 2.0, (holder(0), holder(4))), "", QPoint(10, 10))
     assert card.texts == ["[0, 1]", "2.0", "rank 0   f   byte 8", "1 replica on rank 4"]
     with_one = card.height()
@@ -171,7 +136,7 @@ def test_without_ranks_several_files_are_told_by_name(window_of: OpenTensors) ->
 
 def test_a_clicked_fragment_is_chosen_and_moved_into_sight(qtbot: QtBot, window_of: OpenTensors) -> None:
     window = window_of(sharded(numbered((600, 800)), boxes((600, 800), (2, 4))))
-    view, inspector = heatmap(window), window.workbench.inspector
+    view, inspector = heatmap_of(window), window.workbench.inspector
     qtbot.waitUntil(lambda: view.picture.tiles.shards.shards is not None)
     click_row(inspector.list, 5)
     assert window.selection.fragment == 5
@@ -217,14 +182,14 @@ def test_an_element_chooses_its_fragment_in_the_list_and_keeps_a_replica(qtbot: 
     click_row(inspector.list, 0)
     assert chosen(selection) == (None, 0)
     selection.choose_element((0, 0))
-    QTest.keyClick(heatmap(window), Qt.Key.Key_Escape)
+    QTest.keyClick(heatmap_of(window), Qt.Key.Key_Escape)
     assert chosen(selection) == (None, None)
 
 
 def test_a_fragment_of_another_plane_is_gone_to(qtbot: QtBot, window_of: OpenTensors) -> None:
     shape = (4, 20, 30)
     window = window_of(sharded(numbered(shape), boxes(shape, (4, 1, 2))))
-    view = heatmap(window)
+    view = heatmap_of(window)
     click_row(window.workbench.inspector.list, 5)
     assert view.viewer.plane is not None
     assert view.viewer.plane.at == (2,)
