@@ -49,6 +49,9 @@ COMMANDS: dict[str, Command] = {
     "next_problem": Command("Go", "Next problem", ("F8",)),
     "next_panel": Command("Go", "Next panel", ("F6",)),
     "check": Command("Checkpoint", "Check", ("Ctrl+K",), "Check", "What is wrong with this checkpoint"),
+    "who_holds": Command(
+        "Checkpoint", "Who holds this region", ("Ctrl+Shift+W",), tip="Ranks and files of what is in sight"
+    ),
     "compare": Command("Checkpoint", "Compare with…", ("Ctrl+D",), "Compare"),
     "log": Command("Help", "Show the log"),
     "copy_version": Command("Help", "Copy version and system"),

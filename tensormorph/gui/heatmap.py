@@ -23,6 +23,7 @@ from tensormorph.gui.viewer import Viewer
 from tensormorph.model import LogicalTensor
 from tensormorph.picture import MAGNITUDES
 from tensormorph.pyramid import Plane
+from tensormorph.region import Region
 from tensormorph.text import plural, printable, size
 
 _NOTCH = 1.25
@@ -45,6 +46,8 @@ class HeatmapView(QWidget):
     """The element under the pointer and its value; empty when there is none."""
     bytes_read = Signal(object)  # an int: Qt would cut it at 2 GB
     """Bytes read from storage so far, all tensors together."""
+    moved = Signal()
+    """Another region may be in sight."""
 
     def __init__(self, selection: Selection, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -76,6 +79,7 @@ class HeatmapView(QWidget):
         selection.regionWanted.connect(self._on_region)
         self.loader.progressed.connect(self._on_progress)
         self.viewer.changed.connect(self._tell)
+        self.viewer.changed.connect(self.moved)
         self.viewer.failed.connect(self._on_failed)
         self.viewer.refused.connect(self._on_refused)
         self.viewer.element.connect(self._on_value)
@@ -195,6 +199,11 @@ class HeatmapView(QWidget):
     def _choose_paint(self) -> None:
         self.viewer.choose(self.controls.reduction, self.controls.span, self._tokens.name == "dark")
         self._tell()
+
+    @property
+    def sight(self) -> Region | None:
+        """What is in sight of `selection.source`."""
+        return self.viewer.sight
 
     # ------------------------------------------------------------ words about it
 

@@ -174,7 +174,7 @@ class Selection(QObject):
         tensor = self._tensor
         if tensor is None or piece == self._piece or (piece is not None and not 0 <= piece < len(tensor.locals)):
             return
-        kept = self._in_full()
+        kept = self._kept_in_full()
         self._leave_piece()
         self._piece, self._kept = piece, kept
         had_element, self._element = self._element is not None, None
@@ -214,7 +214,19 @@ class Selection(QObject):
             return self._element
         return shifted(self._tensor, self._piece, self._local, self._element)
 
-    def _in_full(self) -> tuple[int, ...] | None:
+    def in_full(self, region: Region) -> Region | None:
+        """Return where a region of `source` lies in the whole tensor; None where that is not known."""
+        from tensormorph.gui.pieces import shifted
+
+        if self._piece is None:
+            return region
+        if self._tensor is None or self._local is None:
+            return None
+        start = shifted(self._tensor, self._piece, self._local, region.start)
+        stop = shifted(self._tensor, self._piece, self._local, region.stop)
+        return None if start is None or stop is None else Region(start, stop)
+
+    def _kept_in_full(self) -> tuple[int, ...] | None:
         return self._kept if self._element is None and self._piece is not None else self.full_element
 
     def _take_local(self, local: LogicalTensor) -> None:

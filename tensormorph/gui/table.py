@@ -24,6 +24,7 @@ from tensormorph.gui.table_grid import Cell, Grid
 from tensormorph.gui.theme import Tokens
 from tensormorph.model import LogicalTensor
 from tensormorph.pyramid import Plane, problem_of
+from tensormorph.region import Region
 from tensormorph.text import count, plural, printable, size
 
 
@@ -38,6 +39,8 @@ class TableView(QWidget):
     """The element under the pointer, or the chosen one, and its value; or what became of a copy. Empty for none."""
     bytes_read = Signal(object)  # an int: Qt would cut it at 2 GB
     """Bytes read from storage so far, all tensors together."""
+    moved = Signal()
+    """Another region may be in sight."""
 
     def __init__(self, selection: Selection, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -71,6 +74,8 @@ class TableView(QWidget):
         self.grid.moved.connect(self._read)
         self.grid.chosen.connect(self._on_chosen)
         self.grid.stretched.connect(self._tell)
+        for signal in (self.grid.moved, self.grid.stretched):
+            signal.connect(self.moved)
         self.grid.hovered.connect(self._on_hovered)
         self.grid.copyWanted.connect(self.copy)
         self.set_tokens(tokens)
@@ -176,6 +181,15 @@ class TableView(QWidget):
         self._tell_element(self.grid.anchor)
 
     # ------------------------------------------------------------ reading
+
+    @property
+    def sight(self) -> Region | None:
+        """What is in sight of `selection.source`; a selected rectangle of several elements instead of all that is."""
+        if self.plane is None:
+            return None
+        chosen = self.grid.selected
+        several = chosen is not None and any(stop - start > 1 for start, stop in chosen)
+        return self.plane.region(*(chosen if several and chosen is not None else self.grid.sight))
 
     def _read(self) -> None:
         """Ask for what is in sight, and say what is known of it."""

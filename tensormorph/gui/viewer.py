@@ -16,6 +16,7 @@ from tensormorph.gui.picture_box import PictureBox
 from tensormorph.gui.tile_item import shows_marks, shows_numbers
 from tensormorph.picture import MAGNITUDES, Paint, Range, Reduction, levels
 from tensormorph.pyramid import EXACT_BYTES, LevelOfDetail, Plane, Span, TileKey, keys, sampling
+from tensormorph.region import Region
 from tensormorph.survey import Survey
 
 BACKGROUND_BYTES = 256 << 20
@@ -163,6 +164,12 @@ class Viewer(QObject):
             return
         self._fitted = False
         self._look(self.camera.around(rows, cols, LARGEST_FIT))
+
+    @property
+    def sight(self) -> Region | None:
+        """The elements in sight, as a region of the source."""
+        plane, camera = self.plane, self.camera
+        return None if plane is None or camera is None else plane.region(camera.down.visible, camera.right.visible)
 
     def _middle(self) -> tuple[int, int]:
         down, right = self.picture.pixels

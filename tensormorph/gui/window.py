@@ -70,7 +70,7 @@ class MainWindow(QMainWindow):
         self._changed = Lane("changed files")
         self.remembered = Remembered(settings, self)
         self.actions_ = Actions(self)
-        self.view_actions = ViewActions(self.actions_, self.selection, self)
+        self.view_actions = ViewActions(self.actions_, self.selection, self.tokens, self._shown_view, self)
         self.bar = TopBar(self, self.tokens)
         self.start_page = StartPage(self.tokens)
         self.opening_page = OpeningPage(self.tokens)
@@ -190,6 +190,9 @@ class MainWindow(QMainWindow):
         view.bytes_read.connect(partial(self.status.count_view, view))  # type: ignore[attr-defined]
         self.view_actions.connect_view(view)
 
+    def _shown_view(self) -> QWidget | None:
+        return None if self._workbench is None else self._workbench.centre.shown
+
     def set_theme(self, mode: str) -> None:
         """Take a theme and remember it."""
         self.settings.values.theme = mode  # type: ignore[assignment]
@@ -206,7 +209,7 @@ class MainWindow(QMainWindow):
         palette = self.pages.palette()
         palette.setColor(QPalette.ColorRole.Window, tokens.canvas)
         self.pages.setPalette(palette)
-        for part in (self.bar, self.start_page, self.opening_page, self.failure_page, self.status):
+        for part in (self.bar, self.start_page, self.opening_page, self.failure_page, self.status, self.view_actions):
             part.set_tokens(tokens)
         if self._workbench is not None:
             self._workbench.set_tokens(tokens)

@@ -140,6 +140,7 @@ class Picture(QWidget):
 
     status = Signal(str)
     bytes_read = Signal(int)
+    moved = Signal()
 
     def __init__(self, selection: Selection, tokens: Tokens) -> None:
         super().__init__()
