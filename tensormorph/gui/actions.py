@@ -88,6 +88,7 @@ class Actions:
             window.addAction(action)
             self._by_name[name] = action
         self.recent = QMenu("Open recent")
+        self.limits = QMenu("Ask before reading more than")
         self.themes = QActionGroup(window)
 
     def __getitem__(self, name: str) -> QAction:
@@ -120,6 +121,8 @@ class Actions:
             menu.addAction(self._by_name[name])
             if name == "open_file":
                 menu.addMenu(self.recent)
+            if name == "local":
+                menu.addMenu(self.limits)
         themes = menus["View"].addMenu("Theme")
         for mode in ("system", "light", "dark"):
             action = self.themes.addAction(mode.capitalize())

@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QStackedLayout, QVBoxLay
 from tensormorph.errors import Problem
 from tensormorph.gui.badge import ElidedLabel, TitleRow
 from tensormorph.gui.colour_bar import ColourBar
-from tensormorph.gui.heatmap_words import caption_text, limits_text
+from tensormorph.gui.cost_card import CostCard
+from tensormorph.gui.heatmap_words import caption_text, limits_text, trouble_text
 from tensormorph.gui.hover import HoverCard, deviation_text, index_text, value_text
 from tensormorph.gui.jobs import ElementRequest, ElementResult
 from tensormorph.gui.loader import Loader
@@ -24,7 +25,7 @@ from tensormorph.model import LogicalTensor
 from tensormorph.picture import MAGNITUDES
 from tensormorph.pyramid import Plane
 from tensormorph.region import Region
-from tensormorph.text import plural, printable, size
+from tensormorph.text import size
 
 _NOTCH = 1.25
 _STEP = 2**0.5
@@ -66,6 +67,7 @@ class HeatmapView(QWidget):
         self.trouble = ElidedLabel(tokens, "err", ui_font(11), Qt.TextElideMode.ElideRight)
         self.read_all = QPushButton()
         self.state = StatePanel(tokens)
+        self.cost = CostCard(tokens, self.picture)
         self.card = HoverCard(tokens, self.picture)
         self.loader = Loader(self)
         self.viewer = Viewer(self.picture, self.loader, self)
@@ -92,6 +94,8 @@ class HeatmapView(QWidget):
         self.picture.dragged.connect(self._on_dragged)
         self.picture.clicked.connect(self._on_clicked)
         self.picture.hovered.connect(self._on_hovered)
+        self.cost.answered.connect(self._tell)
+        self.cost.allWanted.connect(self.viewer.read_all)
         self.read_all.clicked.connect(self._on_read_all)
         self.set_tokens(tokens)
         self._on_tensor()
@@ -140,7 +144,7 @@ class HeatmapView(QWidget):
         palette.setColor(self.backgroundRole(), tokens.canvas)
         self.setPalette(palette)
         for part in (self.title, self.controls, self.picture, self.scale, self.caption, self.trouble, self.state,
-                     self.card):  # fmt: skip
+                     self.cost, self.card):  # fmt: skip
             part.set_tokens(tokens)
         self._choose_paint()
 
@@ -152,6 +156,7 @@ class HeatmapView(QWidget):
 
     def _on_checkpoint(self) -> None:
         self._numbers.clear()
+        self.cost.forget()
         self.viewer.forget()
 
     def _on_tensor(self) -> None:
@@ -230,14 +235,13 @@ class HeatmapView(QWidget):
         part = kind != "exact" and n_read < whole
         self.title.read.setText(f"{size(n_read)} of {size(whole)} read" if part else f"{size(n_read)} read")
         self.caption.setText(caption_text(viewer, self.controls.reduction, kind == "sampled"))
-        cost = viewer.cost
-        self.read_all.setVisible(kind == "sampled" and (viewer.reads_all or not viewer.affordable))
+        self.cost.tell(viewer, self._selection, step)
+        offered = viewer.reads_all or not (viewer.affordable or self.cost.isVisibleTo(self.picture))
+        self.read_all.setVisible(kind == "sampled" and offered)
         reading = viewer.reads_all
-        self.read_all.setText("Cancel" if reading else f"Read all {size(cost)}")
+        self.read_all.setText("Cancel" if reading else f"Read all {size(viewer.cost)}")
         self.read_all.setToolTip("Stop reading (Esc)" if reading else "Read every element in sight")
-        sentences = [printable(sentence, 300) for sentence in self._failed]
-        more = f" and {plural(len(sentences) - 1, 'more problem')}" if len(sentences) > 1 else ""
-        self.trouble.set_text(sentences[0] + more if sentences else "", "\n".join(sentences[:20]))
+        self.trouble.set_text(*trouble_text(list(self._failed)))
         if viewer.paint is not None and viewer.survey is not None:
             magnitude = plane.source.dtype.kind == "c" or self.controls.reduction in MAGNITUDES
             told = limits_text(viewer.survey, self.controls.span)

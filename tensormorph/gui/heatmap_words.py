@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensormorph.gui.viewer import Viewer
 from tensormorph.picture import Reduction
 from tensormorph.survey import Survey
-from tensormorph.text import count
+from tensormorph.text import count, plural, printable
 
 
 def caption_text(viewer: Viewer, rule: Reduction, sampled: bool) -> str:
@@ -27,3 +29,10 @@ def limits_text(survey: Survey, span: str) -> str:
     if span == "min to max":
         return f"Lowest to highest value of {source}"
     return f"99 in 100 magnitudes lie within; told from {source}. Colours beyond the ends saturate."
+
+
+def trouble_text(sentences: Sequence[str]) -> tuple[str, str]:
+    """Return why elements cannot be read, as one line and as a tooltip."""
+    shown = [printable(sentence, 300) for sentence in sentences]
+    more = f" and {plural(len(shown) - 1, 'more problem')}" if len(shown) > 1 else ""
+    return (shown[0] + more if shown else ""), "\n".join(shown[:20])

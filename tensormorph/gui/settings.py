@@ -18,6 +18,8 @@ from tensormorph.text import count
 
 MOST_BYTES = 1_000_000
 MOST_RECENT = 20
+COSTLY_BYTES = 2_000_000_000
+"""From more bytes on, a read is costly: what it takes is said before, unless another limit is chosen."""
 _NAME = "settings.json"
 Theme = Literal["system", "light", "dark"]
 
@@ -49,7 +51,7 @@ class Recent:
 class Values:
     """All that is remembered. Sizes are logical pixels; `geometry` is Qt's own text of the window's place.
 
-    `shard_borders` says whether they are drawn over the heatmap.
+    `shard_borders` says whether they are drawn over the heatmap, `costly_bytes` from how many on a read is costly.
     """
 
     theme: Theme = "system"
@@ -58,6 +60,7 @@ class Values:
     panels: dict[str, int] = field(default_factory=dict)
     hidden_panels: list[str] = field(default_factory=list)
     shard_borders: bool = True
+    costly_bytes: int = COSTLY_BYTES
 
 
 class Settings:
@@ -124,6 +127,9 @@ class Settings:
             values.hidden_panels = [name for name in hidden if isinstance(name, str)][:10]
         if isinstance(stored.get("shard_borders"), bool):
             values.shard_borders = stored["shard_borders"]
+        costly = stored.get("costly_bytes")
+        if isinstance(costly, int) and not isinstance(costly, bool) and 0 < costly < 1 << 62:
+            values.costly_bytes = costly
         known = asdict(values)
         # Keys of a later version survive a run of this one.
         self._unknown = {key: value for key, value in stored.items() if key not in known}

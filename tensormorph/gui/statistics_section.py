@@ -12,8 +12,10 @@ from tensormorph import stats
 from tensormorph.errors import CancelledError
 from tensormorph.gui.background import Lane, post
 from tensormorph.gui.badge import Badge
+from tensormorph.gui.cost import cost_text
 from tensormorph.gui.sections import Section
 from tensormorph.gui.selection import Selection
+from tensormorph.gui.settings import COSTLY_BYTES
 from tensormorph.gui.states import PlainLabel, breakable
 from tensormorph.gui.theme import Tokens
 from tensormorph.model import LogicalTensor
@@ -65,12 +67,19 @@ class StatisticsSection(Section):
         self.body.addWidget(self.words)
         self.body.addLayout(grid)
         self._bad: tuple[int, ...] | None = None
+        self.costly_bytes = COSTLY_BYTES
         self.show_tensor(None)
 
     def set_tokens(self, tokens: Tokens) -> None:
         """Take the colours of a theme."""
         super().set_tokens(tokens)
         self.badge.set_tokens(tokens)
+
+    def set_costly_bytes(self, n_bytes: int) -> None:
+        """Take another limit of what is costly; what is shown or being read stays."""
+        self.costly_bytes = n_bytes
+        if self.read.isVisible():
+            self.show_tensor(self._selection.source)
 
     def show_tensor(self, tensor: LogicalTensor | None) -> None:
         """Show another tensor; what is still being read of the former one is given up."""
@@ -81,12 +90,17 @@ class StatisticsSection(Section):
         if tensor is None or self.isHidden():
             return
         cost = tensor.n_bytes or 0
-        if cost <= UNASKED_BYTES:
+        if cost <= min(UNASKED_BYTES, self.costly_bytes):
             self._begin()
         else:
             self.read.setText(f"Read all {size(cost)}")
             self.read.show()
-            self.words.setText("Numbers over every element need the whole tensor read once")
+            costly = cost > self.costly_bytes
+            self.words.setText(
+                f"{cost_text(self._selection, cost)}, for numbers over every element"
+                if costly
+                else "Numbers over every element need the whole tensor read once"
+            )
             self.words.show()
 
     def _clear(self) -> None:

@@ -13,6 +13,7 @@ from tensormorph.gui.camera import Camera
 from tensormorph.gui.jobs import CellsRequest, CellsResult, ElementResult, SurveyResult, TileResult, View
 from tensormorph.gui.loader import Loader
 from tensormorph.gui.picture_box import PictureBox
+from tensormorph.gui.settings import COSTLY_BYTES
 from tensormorph.gui.tile_item import shows_marks, shows_numbers
 from tensormorph.picture import MAGNITUDES, Paint, Range, Reduction, levels
 from tensormorph.pyramid import EXACT_BYTES, LevelOfDetail, Plane, Span, TileKey, keys, sampling
@@ -54,6 +55,8 @@ class Viewer(QObject):
         self.camera: Camera | None = None
         self.paint: Paint | None = None
         self.numbers_rounded = False
+        self.costly_bytes = COSTLY_BYTES
+        self._sample_bytes = 0
         self._surveys: OrderedDict[int, Survey] = OrderedDict()
         self._waiting = False
         self._choice: tuple[Reduction, Range, bool] = ("mean", "zero-centred", False)
@@ -218,7 +221,22 @@ class Viewer(QObject):
     @property
     def affordable(self) -> bool:
         """Whether the exact picture in sight is read without being asked for."""
-        return self.cost <= BACKGROUND_BYTES
+        return self.cost <= min(BACKGROUND_BYTES, self.costly_bytes)
+
+    @property
+    def costly(self) -> bool:
+        """Whether the exact picture in sight takes more than `costly_bytes` to read."""
+        return self.cost > self.costly_bytes
+
+    @property
+    def sample_cost(self) -> int:
+        """Bytes that the sampled picture in sight takes to read; 0 where none is made."""
+        return self._sample_bytes
+
+    def set_costly_bytes(self, n_bytes: int) -> None:
+        """Take another limit of what is costly."""
+        self.costly_bytes = n_bytes
+        self._request()
 
     def read_all(self) -> None:
         """Read the exact picture in sight whatever it costs."""
@@ -258,9 +276,11 @@ class Viewer(QObject):
         level = LevelOfDetail(camera.down.shift, camera.right.shift)
         rows, cols = camera.down.visible, camera.right.visible
         self._visible, self._coarse = keys(self.number, level, rows, cols), []
-        cost = self.cost
-        if cost > EXACT_BYTES:
-            self._coarse = keys(self.number, _sample_level(survey, level, rows, cols), rows, cols)
+        self._sample_bytes = 0
+        if self.cost > min(EXACT_BYTES, self.costly_bytes):
+            coarse = _sample_level(survey, level, rows, cols)
+            self._coarse = keys(self.number, coarse, rows, cols)
+            self._sample_bytes = sampling(survey.plane, coarse, rows, cols, survey.along_rows).n_bytes
         affordable = self.affordable or self._all_at == level
         self.picture.look(camera, self._visible)
         view = View(

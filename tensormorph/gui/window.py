@@ -70,7 +70,9 @@ class MainWindow(QMainWindow):
         self._changed = Lane("changed files")
         self.remembered = Remembered(settings, self)
         self.actions_ = Actions(self)
-        self.view_actions = ViewActions(self.actions_, self.selection, self.tokens, self._shown_view, self)
+        self.view_actions = ViewActions(
+            self.actions_, self.selection, settings.values, self.tokens, self._shown_view, self
+        )
         self.bar = TopBar(self, self.tokens)
         self.start_page = StartPage(self.tokens)
         self.opening_page = OpeningPage(self.tokens)
@@ -124,6 +126,7 @@ class MainWindow(QMainWindow):
         bench.inspector.internalError.connect(self.report_internal)
         bench.centre.problemsWanted.connect(self.check)
         bench.centre.banner.againWanted.connect(self.open_again)
+        self.view_actions.connect_statistics(bench.inspector.statistics)
         bench.centre.viewMade.connect(self._connect_view)
         bench.bottom.closed.connect(lambda: self.actions_["bottom"].setChecked(False))
         bench.bottom.table.problemChosen.connect(self._follow_problem)
@@ -385,7 +388,6 @@ class MainWindow(QMainWindow):
             self.restoreGeometry(QByteArray.fromBase64(values.geometry.encode("ascii")))
         for name in _PANELS:
             self.actions_[name].setChecked(name not in values.hidden_panels)
-        self.actions_["shard_borders"].setChecked(values.shard_borders)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.opener.cancel()
@@ -394,7 +396,6 @@ class MainWindow(QMainWindow):
         if self._workbench is not None:
             values.panels = self._workbench.panel_sizes()
         values.hidden_panels = [name for name in _PANELS if not self.actions_[name].isChecked()]
-        values.shard_borders = self.actions_["shard_borders"].isChecked()
         self.remembered.save_and_wait(1.0)
         self._show_checkpoint(None)
         super().closeEvent(event)

@@ -297,6 +297,9 @@ def test_the_first_picture_of_a_huge_tensor_is_a_sample_of_at_most_one_percent(q
     assert (kind, view.title.badge.text) == ("sampled", f"sampled 1:{step}")
     assert 64 <= step <= 1024
     assert view.title.read.text().endswith("MB of 4.20 GB read")
+    assert view.cost.title.text() == "full() reads 4.20 GB from 1 file"
+    assert not view.read_all.isVisible()
+    QTest.mouseClick(view.cost.sample, Qt.MouseButton.LeftButton)
     assert view.read_all.isVisible()
     assert view.read_all.text() == "Read all 4.20 GB"
     assert "a sample" in view.caption.text()
