@@ -12,14 +12,14 @@ from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QApplication,
-    QListView,
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
+    QTableView,
 )
 
 from tensormorph.fragments import NO_RANK
-from tensormorph.gui.painting import draw_text, fill_round, tooltip, width_of
+from tensormorph.gui.painting import bare_table, draw_text, fill_round, tooltip, width_of
 from tensormorph.gui.shards import MOST_TINTED, TINTS, tints
 from tensormorph.gui.theme import Tokens, mono_font, ui_font
 from tensormorph.mesh import Layout
@@ -117,7 +117,7 @@ class _FragmentModel(QAbstractListModel):
 
 
 class _FragmentDelegate(QStyledItemDelegate):
-    def __init__(self, model: _FragmentModel, tokens: Tokens, parent: QListView) -> None:
+    def __init__(self, model: _FragmentModel, tokens: Tokens, parent: QTableView) -> None:
         super().__init__(parent)
         self._model = model
         self.tokens = tokens
@@ -152,8 +152,11 @@ class _FragmentDelegate(QStyledItemDelegate):
         draw_text(painter, region, str(tensor.fragments.region(row)), tokens.text, mono_font(11))
 
 
-class FragmentList(QListView):
-    """The fragments of one tensor; as many rows as fit a short list, then it scrolls."""
+class FragmentList(QTableView):
+    """The fragments of one tensor; as many rows as fit a short list, then it scrolls.
+
+    A table of one column: a list of Qt's asks for each of its rows, which takes a second for 100,000.
+    """
 
     fragmentShown = Signal(int)  # noqa: N815
     """The row that the list stands at."""
@@ -167,7 +170,7 @@ class FragmentList(QListView):
         self._long = self._following = False
         self.setModel(self._fragments)
         self.setItemDelegate(self._delegate)
-        self.setUniformItemSizes(True)
+        bare_table(self, _ROW)
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName("Fragments")

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 from tensormorph.gui.background import Lane
 from tensormorph.gui.badge import ElidedLabel
 from tensormorph.gui.holders import Holding, holding_text, who_holds
+from tensormorph.gui.painting import bare_table
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.states import PlainLabel
 from tensormorph.gui.theme import Tokens, mono_font, ui_font
@@ -141,17 +142,12 @@ class HoldersPanel(QDialog):
     def _make_table(self) -> QTableView:
         table = QTableView()
         table.setModel(self._holders)
-        table.setShowGrid(False)
-        table.setWordWrap(False)
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        bare_table(table, _ROW)
+        table.horizontalHeader().show()
         table.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        table.setTabKeyNavigation(False)
         table.setFont(ui_font(12))
         table.setAccessibleName("Holders")
-        table.verticalHeader().hide()
-        table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        table.verticalHeader().setDefaultSectionSize(_ROW)
+        table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         for column, width in enumerate((64, 190, 0, 96)):
             table.setColumnWidth(column, width)
         table.horizontalHeader().setSectionResizeMode(2, QHeaderView.ResizeMode.Stretch)

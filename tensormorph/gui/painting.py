@@ -6,6 +6,7 @@ import html
 
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from tensormorph.errors import Severity
 from tensormorph.gui.icons import pixmap
@@ -98,3 +99,19 @@ def draw_line(painter: QPainter, x1: int, y1: int, x2: int, y2: int, colour: str
     """Draw a line of one pixel on whole pixels."""
     painter.setPen(QPen(QColor(colour), 1))
     painter.drawLine(QPointF(x1 + 0.5, y1 + 0.5), QPointF(x2 + 0.5, y2 + 0.5))
+
+
+def bare_table(table: QTableView, row: int) -> None:
+    """Make a table a plain list of rows, each so high: it takes any number of them without asking for each."""
+    table.setShowGrid(False)
+    table.setWordWrap(False)
+    table.setTabKeyNavigation(False)
+    table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+    down, across = table.verticalHeader(), table.horizontalHeader()
+    down.hide()
+    down.setMinimumSectionSize(row)
+    down.setDefaultSectionSize(row)
+    down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+    across.hide()
+    across.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtWidgets import QButtonGroup, QComboBox, QHBoxLayout, QListView, QPushButton, QSizePolicy
+from PySide6.QtWidgets import QButtonGroup, QComboBox, QHBoxLayout, QPushButton, QSizePolicy, QTableView
 
+from tensormorph.gui.painting import bare_table
 from tensormorph.gui.pieces import name_of
 from tensormorph.gui.sections import Section
 from tensormorph.gui.selection import Selection
@@ -15,6 +16,7 @@ from tensormorph.model import LogicalTensor
 from tensormorph.text import count, plural, printable, shape
 
 Index = QModelIndex | QPersistentModelIndex
+_ROW = 24
 NO_PIECES = "No stored piece of this tensor differs from the whole: the checkpoint names none"
 
 
@@ -65,8 +67,8 @@ class PieceSection(Section):
         # Any other policy would ask for the width of every piece.
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.chooser.setMinimumContentsLength(10)
-        rows = QListView()
-        rows.setUniformItemSizes(True)
+        rows = QTableView()
+        bare_table(rows, _ROW)
         self.chooser.setView(rows)
         self.chooser.setModel(self._pieces)
         line = QHBoxLayout()

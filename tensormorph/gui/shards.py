@@ -117,11 +117,13 @@ def shards_of(tensor: LogicalTensor, plane: Plane) -> Shards:
     for axes in (plane.rows, plane.cols):
         sides.append(fragments.start[rows, axes[0]] if axes else np.zeros(n, np.int64))
         sides.append(fragments.stop[rows, axes[0]] if axes else np.ones(n, np.int64))
-    boxes, which = np.unique(np.array(sides, np.int64).reshape(4, n), axis=1, return_inverse=True)
-    which = which.reshape(-1)
-    order = np.argsort(which, kind="stable")
-    first = np.searchsorted(which[order], np.arange(boxes.shape[1] + 1))
-    rows = rows[order]
+    edges = np.array(sides, np.int64).reshape(4, n)
+    # Sorted column by column: `unique` along an axis would keep all other threads waiting while it sorts.
+    order = np.lexsort(edges[::-1])
+    edges, rows = edges[:, order], rows[order]
+    new = np.ones(n, np.bool_)
+    new[1:] = (edges[:, 1:] != edges[:, :-1]).any(axis=0)
+    boxes, first = edges[:, new], np.append(np.flatnonzero(new), n)
     gaps: Sequence[Region] = ()
     if not tensor.complete and n <= MOST_SEARCHED:
         gaps = fragments.gaps(whole)[:_MOST_GAPS]
