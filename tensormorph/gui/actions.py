@@ -87,8 +87,9 @@ class Actions:
                 action.setEnabled(False)
             window.addAction(action)
             self._by_name[name] = action
-        self.recent = QMenu("Open recent")
-        self.limits = QMenu("Ask before reading more than")
+        # With a parent, as all widgets: without, a collection in any thread would delete them.
+        self.recent = QMenu("Open recent", window)
+        self.limits = QMenu("Ask before reading more than", window)
         self.themes = QActionGroup(window)
 
     def __getitem__(self, name: str) -> QAction:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -22,7 +22,6 @@ from tensormorph.fragments import NO_RANK
 from tensormorph.gui.painting import bare_table, draw_text, fill_round, tooltip, width_of
 from tensormorph.gui.shards import MOST_TINTED, TINTS, tints
 from tensormorph.gui.theme import Tokens, mono_font, ui_font
-from tensormorph.mesh import Layout
 from tensormorph.model import LogicalTensor
 from tensormorph.text import count, printable
 
@@ -30,18 +29,16 @@ _ROW = 20
 _SHORT = 6
 _LONG = 16
 Index = QModelIndex | QPersistentModelIndex
-_NUMBER = re.compile(r"[0-9]{1,9}")
 _SHARD = re.compile(r".*?([0-9]{1,6})-of-([0-9]{1,6})\b.*", re.DOTALL)
 
 
-def rank_known_from(file: str, rank: int, layout: Layout | None) -> str:
-    """Return how the rank of a fragment is known: by the layout, by its file's name, or as recorded; empty for none."""
-    if rank == NO_RANK:
+def rank_known_from(tensor: LogicalTensor, row: int) -> str:
+    """Return how the rank of a fragment is known: by the layout, by what the reader went by, or as recorded."""
+    if int(tensor.fragments.rank[row]) == NO_RANK:
         return ""
-    if layout is not None:
-        return f"rank {layout.provenance} with the layout"
-    numbers = [int(digits) for digits in _NUMBER.findall(file.rpartition("/")[2])]
-    return "rank from the file name" if rank in numbers else "rank recorded in the checkpoint"
+    if tensor.layout is not None:
+        return f"rank {tensor.layout.provenance} with the layout"
+    return f"rank from {tensor.rank_evidence}" if tensor.rank_evidence else "rank recorded in the checkpoint"
 
 
 def place_in_set(file: str, files: tuple[str, ...], rank: int) -> str:
@@ -57,14 +54,14 @@ def place_in_set(file: str, files: tuple[str, ...], rank: int) -> str:
 class _FragmentModel(QAbstractListModel):
     """One row a fragment; what is told of a row is made when it is asked for."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
         self.tensor: LogicalTensor | None = None
         self.ranks = self.by_file = self.items = False
         self.n_boxes: int | None = None
         self.tints: NDArray[np.int64] = np.empty(0, np.int64)
 
-    def set_tensor(self, tensor: LogicalTensor | None) -> None:
+    def set_tensor(self, tensor: LogicalTensor | None, in_items: bool) -> None:
         self.beginResetModel()
         self.tensor, self.tints, self.n_boxes = tensor, np.empty(0, np.int64), None
         if tensor is not None:
@@ -73,10 +70,7 @@ class _FragmentModel(QAbstractListModel):
             self.by_file = (
                 not self.ranks and len(fragments.files) > 1 and bool((fragments.file != fragments.file[:1]).any())
             )
-            sizes = np.prod((fragments.stop - fragments.start).astype(np.float64), axis=1)
-            needed = np.ceil(sizes * (tensor.encoding.bits or 0) / 8)
-            # What is longer than its elements need begins with something else: its place is not theirs.
-            self.items = bool(((fragments.length > needed) | (fragments.length < 0)).any())
+            self.items = in_items
             if len(fragments) <= MOST_TINTED:
                 self.tints = tints(fragments)
                 edges = np.concatenate([fragments.start, fragments.stop], axis=1)
@@ -165,7 +159,7 @@ class FragmentList(QTableView):
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__()
-        self._fragments = _FragmentModel()
+        self._fragments = _FragmentModel(self)
         self._delegate = _FragmentDelegate(self._fragments, tokens, self)
         self._long = self._following = False
         self.setModel(self._fragments)
@@ -182,9 +176,12 @@ class FragmentList(QTableView):
         self._delegate.tokens = tokens
         self.viewport().update()
 
-    def show_fragments(self, tensor: LogicalTensor | None) -> None:
-        """Show the fragments of another tensor, standing at the first."""
-        self._fragments.set_tensor(tensor)
+    def show_fragments(self, tensor: LogicalTensor | None, in_items: bool = False) -> None:
+        """Show the fragments of another tensor, standing at the first.
+
+        With `in_items`, the places in its table are those of items which themselves tell where their elements lie.
+        """
+        self._fragments.set_tensor(tensor, in_items)
         self.set_long(False)
         self.follow(0 if self._fragments.rowCount() else None)
 

@@ -54,7 +54,8 @@ class FragmentSection(Section):
     def show_tensor(self, tensor: LogicalTensor) -> None:
         """Show the fragments of another tensor; of a single one there is no list."""
         n = len(tensor.fragments)
-        self.list.show_fragments(tensor)
+        checkpoint = self._selection.checkpoint
+        self.list.show_fragments(tensor, checkpoint is not None and checkpoint.table.in_items)
         self._rank_head.setVisible(self.list.ranks)
         self.place_head.setText(self.list.place_head)
         self.setVisible(n > 1)
@@ -101,7 +102,7 @@ class OriginSection(Section):
         self.where.setText(place_in_set(file, files, rank))
         self.file.setText(breakable(printable(file, 300)))
         self.bytes.setText(words)
-        known = rank_known_from(file, rank, tensor.layout)
+        known = rank_known_from(tensor, row)
         self.rank.setText(known)
         self.rank.setVisible(bool(known))
         for label in (self.file, self.bytes):

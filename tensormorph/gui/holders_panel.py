@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QGuiApplication, QHideEvent, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -38,8 +38,8 @@ _ROW = 24
 
 
 class _Holders(QAbstractTableModel):
-    def __init__(self, tokens: Tokens) -> None:
-        super().__init__()
+    def __init__(self, tokens: Tokens, parent: QObject) -> None:
+        super().__init__(parent)
         self.holding: Holding | None = None
         self.tokens = tokens
 
@@ -113,7 +113,7 @@ class HoldersPanel(QDialog):
             button.setAutoDefault(False)
             self._group.addButton(button)
         self.in_sight.setChecked(True)
-        self._holders = _Holders(tokens)
+        self._holders = _Holders(tokens, self)
         self.table = self._make_table()
         self.words = PlainLabel("", "text2", 12, wrap=True)
         self.copy = QPushButton("Copy as text")

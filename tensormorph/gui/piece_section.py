@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtWidgets import QButtonGroup, QComboBox, QHBoxLayout, QPushButton, QSizePolicy, QTableView
 
 from tensormorph.gui.painting import bare_table
@@ -23,8 +23,8 @@ NO_PIECES = "No stored piece of this tensor differs from the whole: the checkpoi
 class _Pieces(QAbstractListModel):
     """One row a stored piece, named when it comes into sight."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
         self.tensor: LogicalTensor | None = None
 
     def show(self, tensor: LogicalTensor | None) -> None:
@@ -60,7 +60,7 @@ class PieceSection(Section):
             self._group.addButton(button)
         self.full.setToolTip("The logical whole, put together from its fragments (L)")
         self.full.setChecked(True)
-        self._pieces = _Pieces()
+        self._pieces = _Pieces(self)
         self.chooser = QComboBox()
         self.chooser.setAccessibleName("Stored piece")
         self.chooser.setToolTip("Stored piece ([ and ] for the previous and the next)")

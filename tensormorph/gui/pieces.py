@@ -12,6 +12,8 @@ from tensormorph.model import LogicalTensor
 from tensormorph.region import Region
 from tensormorph.text import printable
 
+_MOST_SEARCHED = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class PieceName:
@@ -33,8 +35,19 @@ class PieceName:
 
 
 def fragment_of(tensor: LogicalTensor, piece: int) -> int | None:
-    """Return the row of the fragment that a piece stores: pieces and fragments are in one order if they are as many."""
-    return piece if len(tensor.locals) == len(tensor.fragments) else None
+    """Return the row of the one fragment that lies in a piece; None where there are several, or nothing tells."""
+    rows = tensor.locals[piece].rows
+    if rows is None:
+        return 0 if len(tensor.locals) == len(tensor.fragments) == 1 else None
+    return rows[0] if len(rows) == 1 else None
+
+
+def piece_of(tensor: LogicalTensor, row: int) -> int | None:
+    """Return the piece in which just one fragment lies; None where that is not so, or nothing tells."""
+    near = (row,) if row < len(tensor.locals) else ()
+    # Readers mostly give them in one order; looking through all of them is for few.
+    others = range(len(tensor.locals)) if len(tensor.locals) <= _MOST_SEARCHED else ()
+    return next((piece for piece in (*near, *others) if fragment_of(tensor, piece) == row), None)
 
 
 def name_of(tensor: LogicalTensor, piece: int) -> PieceName:

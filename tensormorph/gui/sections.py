@@ -40,8 +40,11 @@ class Section(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(self._rule)
-        if title:
-            column.addLayout(top)
+        column.addLayout(top)
+        if not title:  # the labels are in the layout all the same: without a parent, any thread might delete them
+            top.setContentsMargins(0, 0, 0, 0)
+            self.heading.hide()
+            self.note.hide()
         column.addLayout(self.body)
 
     def set_tokens(self, tokens: Tokens) -> None:

@@ -148,8 +148,11 @@ class Selection(QObject):
         if self._tensor is None or (row is not None and not 0 <= row < len(self._tensor.fragments)):
             row = None
         if self._piece is not None:
-            if row is not None and self._tensor is not None and len(self._tensor.locals) == len(self._tensor.fragments):
-                self.choose_piece(row)
+            from tensormorph.gui.pieces import piece_of  # with numpy, which the start page does without
+
+            piece = None if row is None or self._tensor is None else piece_of(self._tensor, row)
+            if piece is not None:
+                self.choose_piece(piece)
             return
         element = self._element
         self._set_fragment(row)
@@ -197,8 +200,9 @@ class Selection(QObject):
         if self._piece is not None:
             self.choose_piece(None)
         elif self.can_be_local and self._tensor is not None:
-            paired = len(self._tensor.locals) == len(self._tensor.fragments)
-            self.choose_piece(self._fragment if paired and self._fragment is not None else 0)
+            from tensormorph.gui.pieces import piece_of
+
+            self.choose_piece(0 if self._fragment is None else piece_of(self._tensor, self._fragment) or 0)
 
     def step_piece(self, by: int) -> None:
         """Look at the next or previous piece, round the end; only while one is looked at."""

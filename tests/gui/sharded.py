@@ -56,7 +56,9 @@ def sharded(
         parts.append(Part(region, source, rank))
     fragments = table(values.ndim, parts)
     complete = not failures and not fragments.gaps(Region.whole(values.shape))
-    return LogicalTensor(name, TensorKey("", name), values.shape, F32, fragments, complete)
+    return LogicalTensor(
+        name, TensorKey("", name), values.shape, F32, fragments, complete, rank_evidence="the names of the files"
+    )
 
 
 def grid_of(side: int, extent: int, missing: int = 0) -> LogicalTensor:
@@ -123,7 +125,7 @@ def in_items(tensor: LogicalTensor, failures: Mapping[int, Exception] | None = N
         rank = int(fragments.rank[row])
         failure = (failures or {}).get(rank)
         sources.append(ItemSource(found, found.shape, failure))
-        locals_.append(LocalTensor("", rank, None, tensor.name, ItemSource(found, None, failure)))
+        locals_.append(LocalTensor("", rank, None, tensor.name, ItemSource(found, None, failure), (row,)))
     rows = dataclasses.replace(fragments, open_source=lambda row: sources[row])
     return dataclasses.replace(tensor, fragments=rows, locals=tuple(locals_))
 
@@ -135,5 +137,5 @@ def padded(tensor: LogicalTensor, row: int, more: int) -> LogicalTensor:
     values = np.concatenate([item.found.stored, np.zeros((more, *item.found.shape[1:]), np.float32)])
     source = store(MemoryFile(f"__{row}_0.distcp", bytearray(64)), values, F32)
     pieces = list(tensor.locals)
-    pieces[row] = LocalTensor("", row, "cuda:1", tensor.name, ItemSource(source))
+    pieces[row] = LocalTensor("", row, "cuda:1", tensor.name, ItemSource(source), (row,))
     return dataclasses.replace(tensor, locals=tuple(pieces))

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from tensormorph.errors import TruncatedFileError
 from tensormorph.gui.piece_section import NO_PIECES
-from tensormorph.gui.pieces import as_tensor, name_of
+from tensormorph.gui.pieces import as_tensor, fragment_of, name_of, piece_of
 from tensormorph.gui.table import TableView
 from tensormorph.gui.window import MainWindow
 from tensormorph.model import LogicalTensor
@@ -259,7 +259,7 @@ def test_many_pieces_cost_nothing_until_they_are_seen(qtbot: QtBot, window_of: O
 
         def __getitem__(self, index: object) -> object:  # type: ignore[override]
             Many.made += 1
-            return tuple.__getitem__(self, 0)
+            return dataclasses.replace(tuple.__getitem__(self, 0), rows=None)
 
     tensor = in_items(sharded(VALUES, boxes(SHAPE, (2, 1))))
     window = window_of(dataclasses.replace(tensor, locals=Many(tensor.locals)))
@@ -277,9 +277,23 @@ def test_many_pieces_cost_nothing_until_they_are_seen(qtbot: QtBot, window_of: O
 def test_names_of_pieces_tell_what_is_known() -> None:
     tensor = in_items(sharded(VALUES, boxes(SHAPE, (2, 1))))
     assert name_of(tensor, 1).short == "local(1)"
-    one = dataclasses.replace(tensor.locals[0], rank=None)
+    one = dataclasses.replace(tensor.locals[0], rank=None, rows=None)
     bare = dataclasses.replace(tensor, locals=(one,))
     assert dataclasses.astuple(name_of(bare, 0)) == ("local()", "piece 1", None)
+
+
+def test_pieces_and_fragments_find_one_another_where_that_is_told() -> None:
+    tensor = in_items(sharded(VALUES, boxes(SHAPE, (2, 1))))
+    turned = dataclasses.replace(tensor, locals=(tensor.locals[1], tensor.locals[0]))
+    assert [fragment_of(turned, piece) for piece in range(2)] == [1, 0]
+    assert [piece_of(turned, row) for row in range(2)] == [1, 0]
+    both = dataclasses.replace(tensor.locals[0], rows=(0, 1))
+    fused = dataclasses.replace(tensor, locals=(both,))
+    assert fragment_of(fused, 0) is None
+    assert piece_of(fused, 1) is None
+    whole = sharded(VALUES, boxes(SHAPE, (1, 1)))
+    single = dataclasses.replace(whole, locals=(dataclasses.replace(tensor.locals[0], rows=None),))
+    assert (fragment_of(single, 0), piece_of(single, 0)) == (0, 0)
 
 
 def test_the_view_section_is_not_there_for_no_tensor(qtbot: QtBot, window_of: OpenTensors) -> None:

@@ -11,7 +11,8 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from tensormorph.gui.fragment_list import FragmentList, rank_known_from
-from tensormorph.gui.hover import HoverCard, others_text
+from tensormorph.gui.hover import HoverCard, others_text, place_text
+from tensormorph.gui.inspector import Inspector
 from tensormorph.gui.jobs import ElementResult
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.table import TableView
@@ -69,11 +70,13 @@ def test_the_card_names_the_place_and_who_else_holds_it(qtbot: QtBot, window_of:
 
 
 def test_how_a_rank_is_known_is_said() -> None:
+    tensor = sharded(numbered((4, 4)), boxes((4, 4), (2, 1)))
+    assert rank_known_from(tensor, 1) == "rank from the names of the files"
+    assert rank_known_from(dataclasses.replace(tensor, rank_evidence=""), 1) == "rank recorded in the checkpoint"
     layout = Layout(DeviceMesh((), (), (3,)), (), (), "inferred", "")
-    assert rank_known_from("dir/__3_0.distcp", 3, None) == "rank from the file name"
-    assert rank_known_from("dir3/data.bin", 3, None) == "rank recorded in the checkpoint"
-    assert rank_known_from("__3_0.distcp", 3, layout) == "rank inferred with the layout"
-    assert rank_known_from("__3_0.distcp", -1, None) == ""
+    assert rank_known_from(dataclasses.replace(tensor, layout=layout), 1) == "rank inferred with the layout"
+    unranked = dataclasses.replace(tensor.fragments, rank=np.full(2, -1, np.int32))
+    assert rank_known_from(dataclasses.replace(tensor, fragments=unranked), 1) == ""
 
 
 # ---------------------------------------------------------------- the list
@@ -89,7 +92,7 @@ def test_the_list_has_ranks_regions_and_places(window_of: OpenTensors) -> None:
     assert "rank 3, __3_0.distcp" in model.data(model.index(3, 0), Qt.ItemDataRole.ToolTipRole)
     assert shown(inspector.where) == "File 1 of 2, rank 0"
     assert shown(inspector.file) == "__0_0.distcp"
-    assert shown(inspector.origin.rank) == "rank from the file name"
+    assert shown(inspector.origin.rank) == "rank from the names of the files"
 
 
 def test_copies_are_counted(window_of: OpenTensors) -> None:
@@ -98,17 +101,26 @@ def test_copies_are_counted(window_of: OpenTensors) -> None:
     assert window.workbench.inspector.fragments.note.text() == "4 of 2 regions"
 
 
-def test_where_only_items_have_a_place_that_is_what_is_said(qtbot: QtBot, window_of: OpenTensors) -> None:
+def test_where_only_items_have_a_place_that_is_what_is_said(qtbot: QtBot) -> None:
     tensor = sharded(numbered((8, 6)), boxes((8, 6), (2, 1)))
-    longer = dataclasses.replace(tensor.fragments, length=tensor.fragments.length + 900)
-    window = window_of(dataclasses.replace(tensor, fragments=longer))
-    inspector = window.workbench.inspector
+    made = checkpoint_of({"w": tensor})
+    checkpoint = dataclasses.replace(made, table=dataclasses.replace(made.table, in_items=True))
+    selection = Selection()
+    inspector = Inspector(selection, LIGHT)
+    qtbot.addWidget(inspector)
+    selection.open(checkpoint)
+    selection.choose("w")
     assert inspector.fragments.place_head.text() == "item at"
-    assert shown(inspector.bytes) == "item at bytes 100 to 1,096"
-    window.selection.choose_element((5, 1))
+    assert shown(inspector.bytes) == "item at bytes 100 to 196"
+    selection.choose_element((5, 1))
     # The element's own byte, which only the source knows.
     place = f"rank 1   __1_0.distcp   byte {110 + 4 * (1 * 6 + 1)}"
     qtbot.waitUntil(lambda: shown(inspector.holders) == place)
+
+
+def test_an_element_whose_byte_is_not_known_has_its_holder_all_the_same() -> None:
+    lost = dataclasses.replace(holder(2), offset=None, n_bytes=None)
+    assert place_text(lost) == "rank 2   f"
 
 
 def test_a_place_that_is_not_known_is_no_number(window_of: OpenTensors) -> None:
