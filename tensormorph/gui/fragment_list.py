@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QPainter
+from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QApplication,
@@ -123,6 +123,7 @@ class _FragmentDelegate(QStyledItemDelegate):
         tensor, tokens = self._model.tensor, self.tokens
         assert tensor is not None
         rect: QRect = option.rect
+        painter.fillRect(rect, QColor(tokens.panel))  # over the selection of a whole row, which a table draws
         if option.state & QStyle.StateFlag.State_Selected:
             fill_round(painter, rect.adjusted(8, 0, -8, 0), tokens.accentbg, 4)
         row = index.row()

@@ -123,6 +123,19 @@ def test_an_element_whose_byte_is_not_known_has_its_holder_all_the_same() -> Non
     assert place_text(lost) == "rank 2   f"
 
 
+@pytest.mark.parametrize("tokens", [LIGHT, DARK], ids=["light", "dark"])
+def test_the_chosen_row_is_a_rounded_one_and_nothing_beside_it(qtbot: QtBot, tokens: Tokens) -> None:
+    fragments = FragmentList(tokens)
+    qtbot.addWidget(fragments)
+    fragments.resize(320, 60)
+    fragments.show_fragments(sharded(numbered((8, 6)), boxes((8, 6), (2, 1))))
+    fragments.show()
+    image = fragments.viewport().grab().toImage()
+    middle = fragments.visualRect(fragments.model().index(0, 0)).center().y()
+    assert image.pixelColor(3, middle).name() == tokens.panel.lower()
+    assert image.pixelColor(12, middle).name() == tokens.accentbg.lower()
+
+
 def test_a_place_that_is_not_known_is_no_number(window_of: OpenTensors) -> None:
     tensor = sharded(numbered((8, 6)), boxes((8, 6), (2, 1)))
     unknown = np.full(2, -1, np.int64)
