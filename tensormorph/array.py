@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -269,3 +269,45 @@ def _fill(source: ArraySource, axes: tuple[Axis, ...], out: NDArray[Any]) -> Non
         picked = slice(None, None, a.step if a.count > 1 else 1)
         scratch = scratch[(slice(None),) * axis + (picked,)]
     out[...] = scratch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Narrowed:
+    """A box of a stored array, as an array of its own."""
+
+    source: StoredSource
+    box: Region
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.box.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    def read_into(self, region: Region, out: NDArray[Any], /) -> None:
+        """Fill `out` with a region. Raises as the source."""
+        self.source.read_into(region.offset_by(self.box.start), out)
+
+    def pieces(self, region: Region, max_bytes: int, /) -> Iterator[Piece]:
+        """Partition a region as the source does."""
+        back = [-low for low in self.box.start]
+        for piece in self.source.pieces(region.offset_by(self.box.start), max_bytes):
+            problem = piece.problem
+            where = piece.region.offset_by(back)
+            yield Piece(where, piece.nbytes, None if problem is None else replace(problem, region=where))
+
+    def place(self) -> Place:
+        """Return where the bytes lie in the file: from the first element of the box to the end of its last."""
+        place = self.source.place()
+        if self.box.empty or place.compression is not None or place.encoding.bits is None:
+            return place
+        first = self.source.bit_of(self.box.start)
+        last = self.source.bit_of([high - 1 for high in self.box.stop])
+        n_bytes = -(-(last - first + place.encoding.bits) // 8)
+        return replace(place, offset=first // 8, n_bytes=n_bytes)
+
+    def bit_of(self, index: Sequence[int], /) -> int:
+        """Return the position in the file, in bits, of one element."""
+        return self.source.bit_of([i + low for i, low in zip(index, self.box.start, strict=True)])

@@ -74,6 +74,8 @@ class FragmentTable(Sequence[Fragment]):
         Names relative to the root.
     open_source
         Gives the source of a row. It may look into the file on first read, never before.
+    n_terms
+        Summands that there must be, counted from 0; 0: those that `term` has.
 
     Raises
     ------
@@ -90,6 +92,7 @@ class FragmentTable(Sequence[Fragment]):
     term: NDArray[np.int32]
     files: Sequence[str]
     open_source: Callable[[int], StoredSource]
+    n_terms: int = 0
 
     def __post_init__(self) -> None:
         n = len(self.start)
@@ -193,7 +196,8 @@ class FragmentTable(Sequence[Fragment]):
         if reduction not in ("sum", "avg"):
             return f"the reduction '{printable(reduction)}' of its terms is unknown"
         # Terms of the whole table: one that has no row here is missing, not zero.
-        return [rows[self.term[rows] == term] for term in np.unique(self.term)] or [rows]
+        terms = np.arange(self.n_terms) if self.n_terms else np.unique(self.term)
+        return [rows[self.term[rows] == term] for term in terms] or [rows]
 
     def read_into(self, tensor: str, region: Region, out: NDArray[Any], reduction: str | None) -> None:
         """Fill `out` with a region of the tensor, assembled from its fragments.

@@ -19,13 +19,13 @@ from tensormorph.errors import (
 )
 from tensormorph.mesh import DeviceMesh
 from tensormorph.model import Checkpoint
-from tensormorph.readers import dcp, dcp_safetensors, safetensors, torch_save
+from tensormorph.readers import dcp, dcp_safetensors, rank_files, safetensors, torch_save
 from tensormorph.readers._process import Report, silent
 from tensormorph.readers._strangers import stranger
 from tensormorph.readers._target import Claim, Stated, Target, look, natural
 from tensormorph.text import listing, printable
 
-READERS: tuple[ModuleType, ...] = (dcp, dcp_safetensors, safetensors, torch_save)
+READERS: tuple[ModuleType, ...] = (dcp, dcp_safetensors, rank_files, safetensors, torch_save)
 """One module a format, in order: NAME, ``sniff(target)``, ``read(target, claim, problems, report, stated)``."""
 
 FOLDERS_SEEN = 4096

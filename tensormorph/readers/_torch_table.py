@@ -20,6 +20,7 @@ from tensormorph.quantised import BitView, Compressed, Dense, Dequantised, Liste
 from tensormorph.readers._bytes import Bytes
 from tensormorph.readers._header import grouped, natural_order
 from tensormorph.readers._strided import StridedBytes, row_major
+from tensormorph.readers._torch_placed import Placed
 from tensormorph.readers._torch_tensors import TensorRef
 from tensormorph.readers._torch_tree import Tree
 from tensormorph.readers._torchzip import TorchFile
@@ -72,6 +73,8 @@ class Row:
         Equal for tensors on the same elements of one storage; None where that has no meaning.
     make
         Makes the source of a box; nothing of the file is looked at before that source reads.
+    placed
+        What the file records of the tensor that this is one rank's part of.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Row:
     place: tuple[object, ...] | None
     make: Maker
     device: str = ""
+    placed: Placed | None = None
 
 
 @dataclass(slots=True)
@@ -108,6 +112,7 @@ def file_tensors(file: TorchFile, tree: Tree) -> FileTensors:
             continue
         _add(file, out, item.name, item.key, item.found)
     referenced = {r.place[1] for r in out.rows if r.place is not None}
+    out.problems.extend(_parts_of_ranks(file.name, out.rows))
     unused = sum(size for key, size in file.sizes.items() if key not in referenced)
     if unused and file.complete:
         told = f"{count(unused)} bytes of storages are referred to by no tensor that was found"
@@ -115,6 +120,21 @@ def file_tensors(file: TorchFile, tree: Tree) -> FileTensors:
     out.problems.extend(_storages_of_two_dtypes(file, tree))
     out.problems = grouped(out.problems, file.name)
     return out
+
+
+def _parts_of_ranks(file: str, rows: Sequence[Row]) -> list[Problem]:
+    """Tell of tensors that are one rank's part of larger ones: alone they are not what their names say."""
+    parts = [row for row in rows if row.placed is not None]
+    if not parts:
+        return []
+    first = parts[0].placed
+    assert first is not None
+    whose = "a rank" if first.rank is None else f"rank {first.rank}"
+    of = "" if first.world is None else f" of {first.world:,}"
+    return [Problem("rank-part", "info",
+        f"{plural(len(parts), 'tensor')} of {printable(file)} are the part that {whose}{of} holds of a larger one "
+        f"({printable(parts[0].name)} is {parts[0].shape} of {first.shape}): the folder of all ranks' files joins them",
+        file=file)]  # fmt: skip
 
 
 def _storages_of_two_dtypes(file: TorchFile, tree: Tree) -> list[Problem]:
@@ -130,6 +150,14 @@ def _storages_of_two_dtypes(file: TorchFile, tree: Tree) -> list[Problem]:
             + " and as ".join(f"{dtype} ({printable(name)})" for dtype, name in found.items()), file=file.name)
         for key, found in dtypes_of.items() if len(found) > 1
     ]  # fmt: skip
+
+
+def local_rows(file: TorchFile, name: str, key: TensorKey, found: TensorRef, problems: list[Problem]) -> list[Row]:
+    """Return the rows of what a file holds of one tensor: one, or one for each part of it; adds to `problems`."""
+    out = FileTensors(file.name)
+    _add(file, out, name, key, found)
+    problems.extend(out.problems)
+    return out.rows
 
 
 def _add(file: TorchFile, out: FileTensors, name: str, key: TensorKey, found: TensorRef) -> None:
@@ -216,7 +244,8 @@ def _row(
     place: tuple[object, ...] | None, make: Maker,
 ) -> Row:  # fmt: skip
     whole = sum(box.size for box, _ in boxes) == math.prod(found.shape) and bool(boxes)
-    return Row(name, key, found.shape, encoding, boxes, whole and encoding.readable, place, make, found.device)
+    whole = whole and encoding.readable
+    return Row(name, key, found.shape, encoding, boxes, whole, place, make, found.device, found.placed)
 
 
 def _strided(file: TorchFile, out: FileTensors, name: str, key: TensorKey, found: TensorRef) -> Row:

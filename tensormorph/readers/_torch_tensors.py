@@ -10,9 +10,10 @@ from typing import Literal
 
 from tensormorph import dtypes
 from tensormorph.readers._pickle_nodes import Call, Dict, Global, List, Persistent, Tuple, Value, describe, is_global
+from tensormorph.readers._torch_placed import Placed, placed_tensor
 from tensormorph.readers._torchzip import Storage, parse_storage
 
-Form = Literal["strided", "meta", "inline", "sparse", "quantised", "nested"]
+Form = Literal["strided", "meta", "inline", "sparse", "quantised", "nested", "placed"]
 _MOST_AXES = 64
 _INT64 = (1 << 63) - 1
 
@@ -35,6 +36,8 @@ class TensorRef:
         Component tensors of a sparse, quantised or nested one, by name.
     numbers
         Scale and zero point of a quantised one; the axis of one per channel.
+    placed
+        What the file records of the tensor that this is one rank's part of.
     """
 
     form: Form
@@ -52,6 +55,7 @@ class TensorRef:
     parts: dict[str, TensorRef] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
     note: str = ""
+    placed: Placed | None = None
 
 
 class _Malformed(Exception):  # noqa: N818  it never leaves this module
@@ -82,6 +86,8 @@ def _parse(node: Value, depth: int) -> TensorRef | None:
         return _rebuild(name, node.args, node.at, depth)
     if (module, name) == ("torch._tensor", "_rebuild_from_type_v2"):
         match node.args:
+            case Tuple((Global() as function, *_)) if is_global(function, "torch._utils", "_rebuild_wrapper_subclass"):
+                return _placed(node, depth)
             case Tuple((Global() as function, _, Tuple() as arguments, *_)) if function.module == "torch._utils":
                 return _rebuild(function.name, arguments, node.at, depth)
         return None
@@ -90,6 +96,29 @@ def _parse(node: Value, depth: int) -> TensorRef | None:
     if (module, name) in (("numpy._core.multiarray", "_reconstruct"), ("numpy._core.numeric", "_frombuffer")):
         return _numpy(node, name)
     return None
+
+
+def _placed(node: Call, depth: int) -> TensorRef | None:
+    """Return the part of a placed tensor that the file holds; of several parts each by itself."""
+    placed = placed_tensor(node)
+    if placed is None:
+        return None
+    found = [_parse(local, depth + 1) for local in placed.locals]
+    parts = {f"shard{i}": ref for i, ref in enumerate(found) if ref is not None}
+    if len(parts) != len(found):
+        raise _Malformed(f"a local part of the {placed.kind} is no tensor")
+    if len(found) == 1 and found[0] is not None:
+        found[0].placed = placed
+        return found[0]
+    dtype = next(iter(parts.values())).dtype if parts else _wrapped_dtype(node)
+    return TensorRef("placed", dtype, placed.shape, at=node.at, parts=parts, placed=placed)
+
+
+def _wrapped_dtype(node: Call) -> str:
+    match node.args:
+        case Tuple((_, _, Tuple((_, dtype, *_)), *_)):
+            return _dtype(dtype)
+    raise _Malformed("its dtype is not told")
 
 
 def _rebuild(name: str, args: Value, at: int, depth: int) -> TensorRef | None:
