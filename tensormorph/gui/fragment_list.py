@@ -33,12 +33,14 @@ _SHARD = re.compile(r".*?([0-9]{1,6})-of-([0-9]{1,6})\b.*", re.DOTALL)
 
 
 def rank_known_from(tensor: LogicalTensor, row: int) -> str:
-    """Return how the rank of a fragment is known: by the layout, by what the reader went by, or as recorded."""
+    """Return how the rank of a fragment is known: by what the reader went by, by the layout, or as recorded."""
     if int(tensor.fragments.rank[row]) == NO_RANK:
         return ""
+    if tensor.rank_evidence:
+        return f"rank from {tensor.rank_evidence}"
     if tensor.layout is not None:
         return f"rank {tensor.layout.provenance} with the layout"
-    return f"rank from {tensor.rank_evidence}" if tensor.rank_evidence else "rank recorded in the checkpoint"
+    return "rank recorded in the checkpoint"
 
 
 def place_in_set(file: str, files: tuple[str, ...], rank: int) -> str:

@@ -18,12 +18,13 @@ from tensormorph.readers._dcp_metadata import Columns
 from tensormorph.readers._pickle_nodes import describe
 from tensormorph.readers._pickle_show import to_plain
 from tensormorph.readers._process import Report
+from tensormorph.readers._target import natural
 from tensormorph.readers._torch_code import code_references
 from tensormorph.readers._torch_table import Row, file_tensors
 from tensormorph.readers._torch_tree import read_tree
 from tensormorph.text import count, plural, printable, size
 
-LOOKED_AT_FEW = 16
+LOOKED_AT_FEW = 256
 """So few objects are all looked into when a checkpoint is opened."""
 LONGER_BY = 200
 """Of many only those that are longer than the shortest by so many bytes: a tensor in an object takes more than that."""
@@ -54,8 +55,9 @@ class Objects:
     def stored(self) -> dict[str, StoredObject]:
         """Return what the checkpoint lists; an object that was not looked into is told as that."""
         out: dict[str, StoredObject] = {}
-        for name, place in self.places.items():
-            kind, summary = self.summaries.get(name, ("object", f"not looked into, {size(place.length)}"))
+        for name in sorted(self.places, key=natural):
+            place = self.places[name]
+            kind, summary = self.summaries.get(name, ("object", f"{size(place.length)}, read when shown"))
             out[name] = StoredObject(
                 name, kind, summary, place.length, place.file, place.offset, partial(self.load, name)
             )  # fmt: skip

@@ -74,7 +74,9 @@ def test_how_a_rank_is_known_is_said() -> None:
     assert rank_known_from(tensor, 1) == "rank from the names of the files"
     assert rank_known_from(dataclasses.replace(tensor, rank_evidence=""), 1) == "rank recorded in the checkpoint"
     layout = Layout(DeviceMesh((), (), (3,)), (), (), "inferred", "")
-    assert rank_known_from(dataclasses.replace(tensor, layout=layout), 1) == "rank inferred with the layout"
+    assert rank_known_from(dataclasses.replace(tensor, layout=layout), 1) == "rank from the names of the files"
+    without = dataclasses.replace(tensor, layout=layout, rank_evidence="")
+    assert rank_known_from(without, 1) == "rank inferred with the layout"
     unranked = dataclasses.replace(tensor.fragments, rank=np.full(2, -1, np.int32))
     assert rank_known_from(dataclasses.replace(tensor, fragments=unranked), 1) == ""
 
