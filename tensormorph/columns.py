@@ -176,3 +176,8 @@ class NameColumn(Sequence[str]):
         for end in self._ends.tolist():
             yield self._blob[begin:end].decode("utf-8", "surrogatepass")
             begin = end
+
+
+def ends(lengths: Sequence[int] | Ints) -> Ints:
+    """Return where each of these runs begins when they stand one behind the other, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)

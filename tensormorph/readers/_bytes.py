@@ -163,6 +163,17 @@ class FilePool:
             os.close(self._open.pop(idle).fd)
 
 
+@contextmanager
+def pool_of_a_checkpoint() -> Iterator[FilePool]:
+    """Give the pool that a checkpoint keeps for as long as it is open; closed here only if opening fails."""
+    pool = FilePool()
+    try:
+        yield pool
+    except BaseException:
+        pool.close()
+        raise
+
+
 # One read moves at most 2,147,479,552 bytes on Linux; smaller steps also let a changed file be noticed early.
 _STEP = 1 << 30
 

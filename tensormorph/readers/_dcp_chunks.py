@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensormorph import dtypes
+from tensormorph.columns import ends
 from tensormorph.coverage import coverage, tiles
 from tensormorph.dtypes import Encoding
 from tensormorph.errors import OutsideRootError, Problem
@@ -202,10 +203,6 @@ def _inside(
     return inside, solid
 
 
-def ends(lengths: Ints) -> Ints:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
 # ---------------------------------------------------------------- checking
 
 
@@ -216,13 +213,13 @@ def look_at_files(chunks: Chunks, sizes: Mapping[str, int], outside: frozenset[s
         chunks.reasons.append((code, why.replace("{", "{{").replace("}", "}}")))
         return len(chunks.reasons) - 1
 
-    ends = np.empty(len(chunks.files) or 1, np.int64)
+    n_bytes = np.empty(len(chunks.files) or 1, np.int64)
     refused = np.zeros(len(chunks.files) or 1, np.int64)
     short = np.zeros(len(chunks.files) or 1, np.int64)
     for i, name in enumerate(chunks.files):
         shown = printable(name)
         why = unsafe_component(name)
-        ends[i] = sizes.get(name, 0)
+        n_bytes[i] = sizes.get(name, 0)
         if why:
             refused[i] = reason(OutsideRootError.code, f"its file {shown} is not opened: the name {why}")
         elif name in outside:
@@ -245,7 +242,7 @@ def look_at_files(chunks: Chunks, sizes: Mapping[str, int], outside: frozenset[s
             )
     if not len(chunks.file):
         return
-    beyond = chunks.offset + chunks.length > ends[chunks.file]
+    beyond = chunks.offset + chunks.length > n_bytes[chunks.file]
     lost = np.where(beyond, short[chunks.file], 0)
     lost = np.where(refused[chunks.file] > 0, refused[chunks.file], lost)
     chunks.lost = np.where(lost > 0, lost, unknown[chunks.transform])

@@ -15,7 +15,7 @@ from tensormorph.columns import TensorKey
 from tensormorph.errors import CancelledError, CorruptFileError, Problem, TensormorphError
 from tensormorph.model import Checkpoint, Facts, FileInfo, LazyTensors, UnreadableTensor
 from tensormorph.readers import _dcp_metadata, _hf
-from tensormorph.readers._bytes import FilePool
+from tensormorph.readers._bytes import FilePool, pool_of_a_checkpoint
 from tensormorph.readers._dcp_items import ItemOpener, ItemPlace, ItemStore
 from tensormorph.readers._dcp_metadata import Columns
 from tensormorph.readers._dcp_names import states_of, step_names, weights_of
@@ -38,13 +38,9 @@ MOST_METADATA = 2 << 30
 def open_claim(target: Target, claim: Claim, problems: list[Problem], report: Report, stated: Stated) -> Checkpoint:
     """Open what the reader claimed. Raises as its `read`."""
     del claim
-    pool = FilePool()
-    try:
+    with pool_of_a_checkpoint() as pool:
         folder = target if target.is_folder else look(target.root)
         return _read(target, folder, problems, report, pool, stated)
-    except BaseException:
-        pool.close()
-        raise
 
 
 def _read(

@@ -21,7 +21,7 @@ from tensormorph.errors import CancelledError, CorruptFileError, Problem, Tensor
 from tensormorph.fragments import NO_RANK
 from tensormorph.model import STATES, Checkpoint, Facts, LazyTensors, State, StateFact, StoredObject, UnreadableTensor
 from tensormorph.readers import _hf
-from tensormorph.readers._bytes import ByteSource, FilePool
+from tensormorph.readers._bytes import ByteSource, FilePool, pool_of_a_checkpoint
 from tensormorph.readers._dcp_items import ItemPlace
 from tensormorph.readers._dcp_metadata import Columns
 from tensormorph.readers._dcp_table import Built, build
@@ -77,12 +77,8 @@ def open_claim(
     target: Target, names: Sequence[str], problems: list[Problem], report: Report, stated: Stated
 ) -> Checkpoint:
     """Open the shards of a folder. Raises as the reader's `read`."""
-    pool = FilePool()
-    try:
+    with pool_of_a_checkpoint() as pool:
         return _read(target, names, problems, report, pool, stated)
-    except BaseException:
-        pool.close()
-        raise
 
 
 def _read(

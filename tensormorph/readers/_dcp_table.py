@@ -10,7 +10,7 @@ from typing import Protocol, overload
 import numpy as np
 
 from tensormorph.array import StoredSource
-from tensormorph.columns import NameColumn, TensorKey, TensorTable
+from tensormorph.columns import NameColumn, TensorKey, TensorTable, ends
 from tensormorph.coverage import MOST_TOLD
 from tensormorph.dtypes import Encoding
 from tensormorph.errors import Problem
@@ -25,7 +25,6 @@ from tensormorph.readers._dcp_chunks import (
     chunks_of,
     cover,
     doubt,
-    ends,
     look_at_files,
     lost_by_file,
     lost_problem,

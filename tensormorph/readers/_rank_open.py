@@ -11,11 +11,12 @@ from tensormorph.errors import Problem, TensormorphError
 from tensormorph.mesh import DeviceMesh
 from tensormorph.model import Checkpoint, LazyTensors, StoredObject
 from tensormorph.readers import _hf
-from tensormorph.readers._bytes import ByteSource, FilePool
+from tensormorph.readers._bytes import ByteSource, FilePool, pool_of_a_checkpoint
 from tensormorph.readers._pickle_nodes import describe
 from tensormorph.readers._pickle_show import to_plain
 from tensormorph.readers._process import Report
-from tensormorph.readers._rank_table import Held, build
+from tensormorph.readers._rank_parts import Held
+from tensormorph.readers._rank_table import build
 from tensormorph.readers._target import Stated, Target
 from tensormorph.readers._torch_begin import RANK_FILE
 from tensormorph.readers._torch_code import code_references
@@ -58,12 +59,8 @@ def open_claim(
     target: Target, names: Sequence[str], problems: list[Problem], report: Report, stated: Stated
 ) -> Checkpoint:
     """Open the files of a folder. Raises as the reader's `read`."""
-    pool = FilePool()
-    try:
+    with pool_of_a_checkpoint() as pool:
         return _read(target, names, problems, report, stated, pool)
-    except BaseException:
-        pool.close()
-        raise
 
 
 def _read(

@@ -11,7 +11,7 @@ from functools import partial
 from tensormorph.errors import Problem, TensormorphError
 from tensormorph.model import Checkpoint, LazyTensors, StoredObject, UnreadableTensor
 from tensormorph.readers import _hf
-from tensormorph.readers._bytes import ByteSource, FilePool
+from tensormorph.readers._bytes import ByteSource, FilePool, pool_of_a_checkpoint
 from tensormorph.readers._pickle_nodes import describe
 from tensormorph.readers._pickle_show import to_plain
 from tensormorph.readers._process import Report
@@ -48,12 +48,8 @@ class _Opened:
 
 def open_claim(target: Target, claim: Claim, problems: list[Problem], report: Report, stated: Stated) -> Checkpoint:
     """Open what the reader claimed. Raises as its `read`."""
-    pool = FilePool()
-    try:
+    with pool_of_a_checkpoint() as pool:
         return _read(target, claim, problems, report, stated, pool)
-    except BaseException:
-        pool.close()
-        raise
 
 
 def _read(

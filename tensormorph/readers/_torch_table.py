@@ -11,7 +11,7 @@ import numpy as np
 
 from tensormorph import dtypes
 from tensormorph.array import StoredSource
-from tensormorph.columns import NameColumn, TensorKey, TensorTable
+from tensormorph.columns import NameColumn, TensorKey, TensorTable, ends
 from tensormorph.dtypes import Encoding
 from tensormorph.errors import Problem
 from tensormorph.fragments import NO_RANK
@@ -414,15 +414,15 @@ def _table(
     file_names = tuple(dict.fromkeys(file.file for file in files))
     at = {name: i for i, name in enumerate(file_names)}
     fragments = sum(n_boxes)
-    length = [_length(row.encoding, box) for _, _, row in rows for box, _ in row.boxes]
+    length = [stored_length(row.encoding, box) for _, _, row in rows for box, _ in row.boxes]
     keys = [replace(row.key, part=file.part) if file.part else row.key for _, file, row in rows]
     table = TensorTable(
         names=names, keys=keys.__getitem__, encodings=tuple(encodings), encoding=np.array(code, np.int16),
         n_elements=np.array([math.prod(row.shape) for _, _, row in rows], np.int64),
         complete=np.array([row.complete for _, _, row in rows], np.bool_),
-        dims=np.array([n for _, _, row in rows for n in row.shape], np.int64), first_dim=_ends(ndim),
-        first_fragment=_ends(n_boxes), start=np.array(start, np.int64), stop=np.array(stop, np.int64),
-        first_coordinate=_ends([a * b for a, b in zip(n_boxes, ndim, strict=True)]),
+        dims=np.array([n for _, _, row in rows for n in row.shape], np.int64), first_dim=ends(ndim),
+        first_fragment=ends(n_boxes), start=np.array(start, np.int64), stop=np.array(stop, np.int64),
+        first_coordinate=ends([a * b for a, b in zip(n_boxes, ndim, strict=True)]),
         file=np.repeat(np.array([at[file.file] for _, file, _ in rows], np.int32), n_boxes),
         # Where the bytes lie only the record's own header tells, which is not read before a tensor is.
         offset=np.full(fragments, -1, np.int64), length=np.array(length, np.int64),
@@ -431,11 +431,7 @@ def _table(
     return Built(table, [(file, row) for _, file, row in rows], aliases, unreadable, by_tensor)
 
 
-def _length(encoding: Encoding, box: Region) -> int:
+def stored_length(encoding: Encoding, box: Region) -> int:
     """Return the bytes of a box's elements; -1 where elements share bytes so that 64 bits do not count them."""
     n = encoding.n_bytes(box.size) if encoding.bits else -1
     return n if n <= _MOST_ELEMENTS else -1
-
-
-def _ends(lengths: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensormorph.array import StoredSource
-from tensormorph.columns import NameColumn, TensorKey, TensorTable
+from tensormorph.columns import NameColumn, TensorKey, TensorTable, ends
 from tensormorph.dtypes import Encoding
 from tensormorph.errors import Problem
 from tensormorph.fragments import NO_RANK, Ints
@@ -177,7 +177,7 @@ def _gather(files: Sequence[StoredFile], order: Ints) -> dict[str, Any]:
     ndim = _joined([np.diff(h.first_dim) for h in headers])[order]
     dims_before = np.cumsum([0, *(len(h.dims) for h in headers)])
     first = _joined([h.first_dim[:-1] + dims_before[i] for i, h in enumerate(headers)])[order]
-    first_dim = _ends(ndim)
+    first_dim = ends(ndim)
     dims = _joined([h.dims for h in headers])[np.repeat(first - first_dim[:-1], ndim) + np.arange(int(ndim.sum()))]
 
     # Fragments: one where all elements are there; where the file ends inside, the boxes of the run that is there.
@@ -190,7 +190,7 @@ def _gather(files: Sequence[StoredFile], order: Ints) -> dict[str, Any]:
     n_fragments = full.astype(np.int64)
     for row, found in boxes.items():
         n_fragments[row] = len(found)
-    first_fragment, first_coordinate = _ends(n_fragments), _ends(n_fragments * ndim)
+    first_fragment, first_coordinate = ends(n_fragments), ends(n_fragments * ndim)
     start = np.zeros(int(first_coordinate[-1]), np.int64)
     stop = np.zeros(int(first_coordinate[-1]), np.int64)
     owner = np.repeat(np.arange(len(order)), ndim)
@@ -221,10 +221,6 @@ def _gather(files: Sequence[StoredFile], order: Ints) -> dict[str, Any]:
 
 def _joined(columns: Sequence[NDArray[Any]], dtype: type[np.generic] = np.int64) -> NDArray[Any]:
     return np.concatenate(columns) if columns else np.empty(0, dtype)
-
-
-def _ends(lengths: Ints) -> Ints:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def _relabel(

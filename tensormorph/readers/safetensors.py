@@ -15,7 +15,7 @@ from typing import Any
 from tensormorph.errors import Problem
 from tensormorph.model import Checkpoint, LazyTensors, StoredObject, UnreadableTensor
 from tensormorph.readers import _hf
-from tensormorph.readers._bytes import FilePool
+from tensormorph.readers._bytes import FilePool, pool_of_a_checkpoint
 from tensormorph.readers._header import Header
 from tensormorph.readers._header_files import read_headers
 from tensormorph.readers._process import Report
@@ -108,12 +108,8 @@ def read(target: Target, claim: Claim, problems: list[Problem], report: Report, 
     CorruptFileError, LimitError
         If there is one file only and its header cannot be read, or the index that was named cannot be.
     """
-    pool = FilePool()
-    try:
+    with pool_of_a_checkpoint() as pool:
         return _read(target, claim, problems, report, pool)
-    except BaseException:
-        pool.close()
-        raise
 
 
 def _read(target: Target, claim: Claim, problems: list[Problem], report: Report, pool: FilePool) -> Checkpoint:
