@@ -22,6 +22,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _ORDER = "tensormorph.parameter_order"
 _MESH = "tensormorph.mesh"
 _JOINS = "tensormorph.joins"
+_SCAN = "tensormorph.scan"
 
 
 def _names_of(ctx: click.Context, _: click.Parameter, file: str | None) -> None:
@@ -53,6 +54,11 @@ def _joins_of(ctx: click.Context, parameter: click.Parameter, texts: Sequence[st
     ctx.meta[_JOINS] = joins
 
 
+def _scan_of(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    del parameter
+    ctx.meta[_SCAN] = wanted
+
+
 def common(command: _F) -> _F:
     """Give a command the options that all of them have."""
     order = click.option(
@@ -70,7 +76,11 @@ def common(command: _F) -> _F:
         "--join", metavar="NAME=DIM", multiple=True, expose_value=False, callback=_joins_of,
         help="Join the plain pieces of ranks' files along an axis.",
     )  # fmt: skip
-    command = join(mesh(order(command)))
+    scan = click.option(
+        "--scan", is_flag=True, expose_value=False, callback=_scan_of,
+        help="Look through data files whose index is missing for whole tensors.",
+    )  # fmt: skip
+    command = scan(join(mesh(order(command))))
     command = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")(command)
     return click.option("--reader", metavar="NAME", help="Read it as this format.")(command)
 
@@ -85,7 +95,7 @@ def opened(path: str, reader: str | None) -> Iterator[tuple[Checkpoint, Progress
         stated = click.get_current_context().meta
         with open_checkpoint(
             Path(path), reader=reader, report=progress, parameter_order=stated.get(_ORDER, ()),
-            mesh=stated.get(_MESH), joins=stated.get(_JOINS, {}),
+            mesh=stated.get(_MESH), joins=stated.get(_JOINS, {}), scan=stated.get(_SCAN, False),
         ) as checkpoint:  # fmt: skip
             progress.clear()
             yield checkpoint, progress

@@ -40,6 +40,7 @@ def open_checkpoint(
     parameter_order: Sequence[str] = (),
     mesh: DeviceMesh | None = None,
     joins: Mapping[str, int] | None = None,
+    scan: bool = False,
 ) -> Checkpoint:
     """Open a checkpoint: a file, a folder, an index, or a folder that holds exactly one checkpoint somewhere below.
 
@@ -58,6 +59,9 @@ def open_checkpoint(
         How the ranks are arranged, where no file records it: it is told whether the stored regions agree.
     joins
         Name of a tensor -> axis along which plain pieces of ranks' files are joined in rank order.
+    scan
+        Where a save has data files and no index, look through every byte of them for whole items: tensors without
+        names.
 
     Raises
     ------
@@ -81,7 +85,7 @@ def open_checkpoint(
     if not claims:
         raise UnknownFormatError(str(target.path), reasons, _stranger(target))
     module, claim = _decide(target, claims)
-    stated = Stated(tuple(parameter_order), mesh, dict(joins or {}))
+    stated = Stated(tuple(parameter_order), mesh, dict(joins or {}), scan)
     problems = _locked_folders(Path(os.path.abspath(path)), target.path)
     checkpoint: Checkpoint = module.read(target, claim, problems, report, stated)
     return checkpoint

@@ -20,6 +20,7 @@ from tensormorph.readers._dcp_items import ItemOpener, ItemPlace, ItemStore
 from tensormorph.readers._dcp_metadata import Columns
 from tensormorph.readers._dcp_names import states_of, step_names, weights_of
 from tensormorph.readers._dcp_objects import Objects, not_looked_into, objects_of, within_budget, worth_a_look
+from tensormorph.readers._dcp_scan import scan
 from tensormorph.readers._dcp_table import Built, build
 from tensormorph.readers._layouts import lay_out
 from tensormorph.readers._process import THRESHOLD_BYTES, Report, call
@@ -53,9 +54,12 @@ def _read(
     found = _metadata(folder, names, pool, problems, report)
     for file, one in found:
         problems.extend(Problem(code, severity, told, tensor, file) for code, severity, told, tensor in one.notes)
-    committed, evidence = _committed(folder, names, found, problems)
+    committed, evidence = _committed(folder, names, stated, problems)
     objects = objects_of(found, sizes, store, problems)
     problems += objects.look_into(worth_a_look(objects), report)
+    if not names and stated.scan:
+        data = [name for name, n_bytes in _data_files(folder) if n_bytes]
+        objects.inner.update(scan(folder, data, pool, store, problems, report))
     built = build(found, objects.inner, sizes, outside, ItemOpener(store), problems)
     laid = lay_out(built.table, _world(folder, built), stated.mesh, problems)
     built.layouts = laid.layouts
@@ -121,9 +125,7 @@ def _columns(folder: Target, name: str, pool: FilePool, report: Report) -> Colum
     return _dcp_metadata.parse(bytes(data), name, report)
 
 
-def _committed(
-    folder: Target, names: Sequence[str], found: Sequence[tuple[str, Columns]], problems: list[Problem]
-) -> tuple[bool, str]:
+def _committed(folder: Target, names: Sequence[str], stated: Stated, problems: list[Problem]) -> tuple[bool, str]:
     """Return whether the save was finished, and what tells so: the metadata is written last, and renamed into place.
 
     Source: torch/distributed/checkpoint/filesystem.py, `finish`: ``.metadata.tmp`` is renamed to ``.metadata``.
@@ -140,7 +142,8 @@ def _committed(
             f"written last{began}. Names, shapes and places are only there"
         )
         hint = f"The save before it is complete: {printable(before)}" if before else ""
-        problems.append(Problem("uncommitted", "error", told, hint=hint))
+        scanned = "" if stated.scan else ". --scan looks through the files for whole tensors, which have no names then"
+        problems.append(Problem("uncommitted", "error", told + scanned, hint=hint))
         return False, "there is no .metadata, which is written last"
     if names == [ONE]:
         if ".metadata.tmp" in folder.names:

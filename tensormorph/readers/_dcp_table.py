@@ -162,6 +162,9 @@ def build(
     columns.append(_columns_of(inner, tensors))
     paths = {name: path for _, one in found for name, path in one.paths.items()}
     all_keys = keys_of(tensors.names, paths)
+    for name, (row, _) in inner.items():
+        if not row.key.named:
+            all_keys[tensors.at[name]] = row.key
     # A parameter and its optimizer state stand together: by the parameter's name, the weight first.
     order = natural_order([f"{key.part}\0{key.param}\0{key.slot}" for key in all_keys])
     names, keys = [tensors.names[i] for i in order], [all_keys[i] for i in order]

@@ -75,11 +75,14 @@ class Stated:
         How the ranks are arranged.
     joins
         Name of a tensor -> axis along which the ranks' plain pieces are joined, in rank order.
+    scan
+        Look through data files for whole items where the index that names them is missing.
     """
 
     parameter_order: tuple[str, ...] = ()
     mesh: DeviceMesh | None = None
     joins: Mapping[str, int] = field(default_factory=dict)
+    scan: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
