@@ -312,7 +312,7 @@ class Machine:
         data, memo, stack, forms = self.data, self.memo, self.stack, self.forms
         begin = at
         while type(value) is Global and value.name in forms and type(memo) is list:
-            made = forms[value.name].take(data, at, value, memo)
+            made = forms[value.name].take(data, at, value, memo, self.frame_end or len(data))
             if made is None:
                 break
             stack.append(made[0])

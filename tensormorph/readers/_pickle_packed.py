@@ -134,16 +134,20 @@ class Form:
                 pattern += _FORMS[kind].replace(b"@", name()) if kind in _SIZED else _FORMS[kind]
         return pattern + rb"ub"
 
-    def take(self, data: bytes, at: int, function: Value, memo: list[Value]) -> tuple[Packed, int, int] | None:
+    def take(
+        self, data: bytes, at: int, function: Value, memo: list[Value], limit: int
+    ) -> tuple[Packed, int, int] | None:
         """Return the object whose class is got at byte `at`, the byte behind it and its opcodes; None for another form.
 
-        Its entries are added to the memo.
+        Its entries are added to the memo. It is not taken if it goes beyond byte `limit`, the end of a frame.
         """
         found = self._known(data, at)
         if found is None or self._known is self._any:
             found = self._learn(data, at, memo)
             if found is None:
                 return None
+        if found.end() > limit:
+            return None
         values: list[Any] = []
         memo_at = len(memo)
         n_entries, n_opcodes, fresh = 2, self._n_opcodes, 0
@@ -207,7 +211,7 @@ class Form:
                 return False
             at += 1
             if kind in _SIZED:
-                if found[at] is not None:
+                if tokens[at] is not None:
                     if not is_global(found[at], "torch", "Size"):
                         return False
                     self.size_class = found[at]

@@ -17,7 +17,7 @@ from tensormorph.errors import ChangedOnDiskError, TensormorphError
 from tensormorph.readers import open_checkpoint
 from tests import hostile_inputs
 
-GROUPS = ("safetensors", "safetensors-index", "filesystem", "pt-zip", "pickle")
+GROUPS = ("safetensors", "safetensors-index", "filesystem", "pt-zip", "pickle", "dcp")
 hostile_inputs.SCALE = 0.1
 CASES = sorted(name for name, (group, _) in hostile_inputs.CASES.items() if group in GROUPS)
 # The mutation of race_overwrite_in_place never writes (`seek(600) or write(...)`): a test of its own below does.
