@@ -186,7 +186,10 @@ class LogicalTensor:
         try:
             self.fragments.read_into(self.name, region, out, self.reduction)
         except MissingRegionError as error:
-            told = next((p.sentence for p in self.problems if p.severity == "error"), None)
+            # Of what is known to be wrong, what is wrong at that place.
+            at = error.region
+            here = [p for p in self.problems if p.region is None or at is None or p.region.intersect(at) is not None]
+            told = next((p.sentence for p in here if p.severity == "error"), None)
             if told is None or error.__cause__ is not None:
                 raise
             raise MissingRegionError(self.name, error.region, told) from error

@@ -18,7 +18,9 @@ def sniff(target: Target) -> Claim | str:
         if name == ".metadata" or name.endswith((".distcp", ".metadata")):
             folder = sniff(look(target.root))
             if isinstance(folder, Claim) and name in folder.files:
-                return Claim(NAME, f"{printable(name)} is part of a DCP checkpoint", frozenset([name]))
+                # It begins as a pickle or as an archive of torch.save does, and is neither by itself.
+                told = f"{printable(name)} is part of a DCP checkpoint"
+                return Claim(NAME, told, frozenset([name]), before=frozenset({"torch_save"}))
         return "a DCP checkpoint is a folder"
     data = [n for n in target.names if n.startswith("__") and n.endswith(".distcp")]
     metadata = [n for n in target.names if n == ".metadata" or (n.startswith("__") and n.endswith(".metadata"))]

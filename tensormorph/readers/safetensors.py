@@ -7,6 +7,7 @@ for what they are and not joined.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from copy import copy
 from functools import partial
@@ -39,6 +40,7 @@ NAME = "safetensors"
 _OTHER_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".model", "")
 _LOOK_INTO = 64
 """So many files of other suffixes are looked into, for safetensors under a wrong name."""
+_SOME_OFFSET = re.compile(r'"saved_offsets"\s*:\s*\[[^\]]*[1-9]')
 
 
 # ---------------------------------------------------------------- whose is it
@@ -205,8 +207,13 @@ def _detail(parts: list[Part], headers: dict[str, Header]) -> str:
 
 
 def _tell_fragments(headers: dict[str, Header], problems: list[Problem]) -> None:
-    # Source: torch.distributed.checkpoint, HuggingFaceStorageWriter: each rank's slice under the tensor's full name.
-    fragments = [name for name, header in headers.items() if "DCP_SHARDING_INFO" in header.metadata]
+    # Source: torch.distributed.checkpoint, HuggingFaceStorageWriter: each rank's slice under the tensor's full name. It
+    # writes the same record beside whole tensors that rank 0 saves alone: all begin at 0, no file is named a shard.
+    fragments = [
+        name for name, header in headers.items()
+        if (info := header.metadata.get("DCP_SHARDING_INFO")) is not None
+        and (name.rpartition("/")[2].startswith("shard-") or _SOME_OFFSET.search(str(info)))
+    ]  # fmt: skip
     if fragments:
         problems.append(Problem("dcp-fragments", "warning",
             f"{plural(len(fragments), 'file')} ({listing(fragments)}) hold slices of tensors that DCP cut over ranks; "
