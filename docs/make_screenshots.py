@@ -28,7 +28,7 @@ N_SHARDS = 4
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture: which checkpoint, in which theme, and the element of a tensor under the pointer."""
+    """A picture: which checkpoint (a word, or a path in the project), in which theme, and the element pointed at."""
 
     name: str
     checkpoint: str
@@ -42,6 +42,7 @@ SHOTS = (
     Shot("workbench-light", "demo", "light", "model.layers.0.self_attn.q_proj.weight", (40, 61)),
     Shot("workbench-dark", "demo", "dark", "model.embed_tokens.weight", (300, 49)),
     Shot("minilm", "minilm", "light", "encoder.layer.3.output.dense.weight", (99, 358), (1,)),
+    Shot("shards", "tests/data/torch/dcp_2d_strided_dp2tp2/ckpt", "light", "odd7", (4, 1), (1,)),
 )
 
 
@@ -71,7 +72,9 @@ def shoot(shot: Shot, ratio: int) -> None:
     from tensormorph.gui.window import MainWindow
 
     with tempfile.TemporaryDirectory() as folder:
-        path = DEMO if shot.checkpoint == "demo" else write_minilm(Path(folder))
+        fixed = {"demo": DEMO, "minilm": None}
+        path = fixed[shot.checkpoint] if shot.checkpoint in fixed else ROOT / shot.checkpoint
+        path = write_minilm(Path(folder)) if path is None else path
         if path is None:
             print(f"{shot.name}: the package {MINILM} is not there; the picture is not made")
             return
