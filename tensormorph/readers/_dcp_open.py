@@ -200,7 +200,7 @@ def _other_files(
             f"{plural(len(orphans), 'data file')} ({size(total)}) belong to no tensor of the metadata: "
             f"{listing(orphans, 8)}. They are left of another save, by more ranks or under other names",
             file=orphans[0]))  # fmt: skip
-    written = {e.name: e.mtime_ns for e in folder.entries if e.name in used}
+    written = {e.name: e.mtime_ns for e in folder.entries if e.name in used and e.kind == "file"}
     saved = [e.mtime_ns for e in folder.entries if e.name in names]
     later = [n for n, at in written.items() if saved and at > max(saved) + 60_000_000_000]
     if later and len(later) < len(written):
