@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensormorph.gui.pieces import name_of
 from tensormorph.gui.selection import Selection
 from tensormorph.model import LogicalTensor
 from tensormorph.region import Region
@@ -13,9 +12,8 @@ from tensormorph.text import plural, size
 
 def cost_text(selection: Selection, n_bytes: int, region: Region | None = None) -> str:
     """Return what reading costs: ``full() reads 4.21 GB from 8 files``; by default of all that is looked at."""
-    source, tensor, piece = selection.source, selection.tensor, selection.piece
-    name = "full()" if tensor is None or piece is None else name_of(tensor, piece).short
-    return f"{name} reads {size(n_bytes)} from {plural(_n_files(source, region), 'file')}"
+    name = "full()" if selection.view is None else selection.view.short
+    return f"{name} reads {size(n_bytes)} from {plural(_n_files(selection.source, region), 'file')}"
 
 
 def _n_files(tensor: LogicalTensor | None, region: Region | None) -> int:

@@ -183,10 +183,10 @@ class HeatmapView(QWidget):
             if words is not None:
                 self._say(*words)
             return
-        known = (self._selection.name, self._selection.piece, plane.rows, plane.cols, plane.at)
+        known = (self._selection.name, self._selection.view_key, plane.rows, plane.cols, plane.at)
         self._stack.setCurrentWidget(self._page)
         self.viewer.open(self._numbers.setdefault(known, len(self._numbers) + 1), plane)
-        self.shards.open(*((self._tensor, plane) if self._selection.piece is None else (None, None)))
+        self.shards.open(*((self._tensor, plane) if self._selection.view is None else (None, None)))
         self._tell()
         if self.isVisible():
             self.viewer.begin()

@@ -20,7 +20,6 @@ from tensormorph.gui.outline import Kind, Outline
 from tensormorph.gui.overview import Overview
 from tensormorph.gui.painting import tooltip
 from tensormorph.gui.piece_section import PieceSection
-from tensormorph.gui.pieces import name_of
 from tensormorph.gui.sections import Section, problem_row
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.states import PlainLabel, breakable, tool_button
@@ -197,8 +196,8 @@ class Inspector(QWidget):
         self._scroll.verticalScrollBar().setValue(0)
 
     def _show_piece(self) -> None:
-        tensor, piece = self._selection.tensor, self._selection.piece
-        named = "" if tensor is None or piece is None else f" of {name_of(tensor, piece).short}"
+        view = self._selection.view
+        named = "" if view is None else f" of {view.short}"
         self.statistics.heading.setText(f"Statistics{named}")
         self.statistics.show_tensor(self._selection.source)
         if self._selection.trouble is not None and not isinstance(self._selection.trouble, TensormorphError):
@@ -309,12 +308,12 @@ class Inspector(QWidget):
         self._lane.ask(partial(_read_element, tensor, element), self._show_value, self._show_failure)
 
     def _index_words(self, element: tuple[int, ...]) -> str:
-        """Return an index; of an element of a piece, where it is in the whole too."""
-        whole, tensor, piece = self._selection.full_element, self._selection.tensor, self._selection.piece
-        if tensor is None or piece is None:
+        """Return an index; of an element of local(), where it is in the whole too."""
+        whole, view = self._selection.full_element, self._selection.view
+        if view is None:
             return index_text(element)
         full = "" if whole is None else f" = full {index_text(whole)}"
-        return f"{name_of(tensor, piece).short} {index_text(element)}{full}"
+        return f"{view.short} {index_text(element)}{full}"
 
     def _show_value(self, answer: tuple[str, list[Holder], int]) -> None:
         value, holders, n_bytes = answer

@@ -1,4 +1,4 @@
-"""The section of the Inspector that changes between the whole tensor and a stored piece of it."""
+"""The section of the Inspector that changes between the whole tensor, the part of a rank and a stored piece."""
 
 from __future__ import annotations
 
@@ -7,47 +7,86 @@ from typing import Any
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtWidgets import QButtonGroup, QComboBox, QHBoxLayout, QPushButton, QSizePolicy, QTableView
 
+from tensormorph.gui.local_views import Key, LocalView, PieceView, RankView
 from tensormorph.gui.painting import bare_table
 from tensormorph.gui.pieces import name_of
+from tensormorph.gui.rank_parts import regions_text
 from tensormorph.gui.sections import Section
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.states import PlainLabel, breakable
 from tensormorph.model import LogicalTensor
-from tensormorph.text import count, plural, printable, shape
+from tensormorph.text import count, printable
 
 Index = QModelIndex | QPersistentModelIndex
 _ROW = 24
-NO_PIECES = "No stored piece of this tensor differs from the whole: the checkpoint names none"
+NO_PIECES = "No layout of this tensor is known, and the checkpoint names no stored pieces of it"
 
 
-class _Pieces(QAbstractListModel):
-    """One row a stored piece, named when it comes into sight."""
+BY_RANK, STORED = "By rank, as the layout has it", "Stored pieces, as the files have them"
+
+
+class _Views(QAbstractListModel):
+    """One row a rank of the layout and one a stored piece, each named when in sight; heads where there are both."""
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
-        self.tensor: LogicalTensor | None = None
+        self._tensor: LogicalTensor | None = None
+        self._ranks: tuple[int, ...] = ()
+        self._n_pieces = self._head = 0
 
-    def show(self, tensor: LogicalTensor | None) -> None:
+    def show(self, tensor: LogicalTensor | None, ranks: tuple[int, ...]) -> None:
         self.beginResetModel()
-        self.tensor = tensor
+        self._tensor, self._ranks = tensor, ranks
+        self._n_pieces = 0 if tensor is None else len(tensor.locals)
+        self._head = 1 if ranks and self._n_pieces else 0
         self.endResetModel()
 
+    @property
+    def n_groups(self) -> int:
+        """How many kinds of views there are."""
+        return 2 if self._head else 1
+
+    def view(self, row: int) -> LocalView | None:
+        """Return what a row stands for; None for a head."""
+        assert self._tensor is not None
+        at = row - self._head
+        if 0 <= at < len(self._ranks):
+            return RankView(self._tensor, self._ranks[at])
+        at -= len(self._ranks) + self._head
+        return PieceView(self._tensor, at) if 0 <= at < self._n_pieces else None
+
+    def place(self, key: Key | None) -> tuple[int, int, int]:
+        """Return the row of a view, its number in its group, and how many there are in it."""
+        if key is None:
+            return self._head, 0, 0
+        if key[0] == "rank":
+            at = self._ranks.index(key[1])
+            return self._head + at, at, len(self._ranks)
+        return 2 * self._head + len(self._ranks) + key[1], key[1], self._n_pieces
+
     def rowCount(self, parent: Index = QModelIndex()) -> int:
-        return 0 if parent.isValid() or self.tensor is None else len(self.tensor.locals)
+        return 0 if parent.isValid() else len(self._ranks) + self._n_pieces + 2 * self._head
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        head = self._head and index.row() in (0, 1 + len(self._ranks))
+        return Qt.ItemFlag.NoItemFlags if head else super().flags(index)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if self.tensor is None or not index.isValid():
+        if self._tensor is None or not index.isValid():
             return None
+        if role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+            return None
+        view = self.view(index.row())
         if role == Qt.ItemDataRole.DisplayRole:
-            return name_of(self.tensor, index.row()).place
-        if role == Qt.ItemDataRole.ToolTipRole:
-            region = name_of(self.tensor, index.row()).region
-            return "" if region is None else f"[{region}]"
-        return None
+            return view.place if view is not None else STORED if index.row() else BY_RANK
+        if isinstance(view, RankView):
+            return "" if view.part is None else regions_text(view.part)
+        region = None if view is None else name_of(self._tensor, view.piece).region
+        return "" if region is None else f"[{region}]"
 
 
 class PieceSection(Section):
-    """``full() | local()``, which piece, and what of the whole tensor it is."""
+    """``full() | local()``, whose part or which stored piece, and what of the whole tensor it is."""
 
     def __init__(self, selection: Selection) -> None:
         super().__init__("View")
@@ -60,17 +99,17 @@ class PieceSection(Section):
             self._group.addButton(button)
         self.full.setToolTip("The logical whole, put together from its fragments (L)")
         self.full.setChecked(True)
-        self._pieces = _Pieces(self)
+        self._views = _Views(self)
         self.chooser = QComboBox()
-        self.chooser.setAccessibleName("Stored piece")
-        self.chooser.setToolTip("Stored piece ([ and ] for the previous and the next)")
+        self.chooser.setAccessibleName("Rank or stored piece")
+        self.chooser.setToolTip("Rank or stored piece ([ and ] for the previous and the next)")
         # Any other policy would ask for the width of every piece.
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.chooser.setMinimumContentsLength(10)
         rows = QTableView()
         bare_table(rows, _ROW)
         self.chooser.setView(rows)
-        self.chooser.setModel(self._pieces)
+        self.chooser.setModel(self._views)
         line = QHBoxLayout()
         line.setSpacing(0)
         line.addWidget(self.full)
@@ -82,50 +121,51 @@ class PieceSection(Section):
         self.body.addWidget(self.words)
         self.full.clicked.connect(lambda: selection.choose_piece(None))
         self.local.clicked.connect(self._on_local)
-        self.chooser.activated.connect(selection.choose_piece)
+        self.chooser.activated.connect(self._choose)
         selection.tensorChanged.connect(self._show_tensor)
         selection.pieceChanged.connect(self._show_piece)
         self._show_tensor()
 
     def _on_local(self) -> None:
-        if self._selection.piece is None:
+        if self._selection.view is None:
             self._selection.toggle_local()
+
+    def _choose(self, row: int) -> None:
+        view = self._views.view(row)
+        if isinstance(view, RankView):
+            self._selection.choose_rank(view.rank)
+        elif view is not None:
+            self._selection.choose_piece(view.piece)
 
     def _show_tensor(self) -> None:
         tensor = self._selection.tensor
         self.setVisible(tensor is not None)
-        self._pieces.show(tensor)
+        self._views.show(tensor, self._selection.ranks)
         there = self._selection.can_be_local
         for widget in (self.local, self.chooser):
             widget.setEnabled(there)
         self.chooser.setVisible(there)
-        self.local.setToolTip("A piece as its file stores it (L)" if there else NO_PIECES)
+        words = "What a rank holds, or a piece as its file stores it (L)"
+        self.local.setToolTip(words if there else NO_PIECES)
         self._show_piece()
 
     def _show_piece(self) -> None:
-        piece = self._selection.piece
-        (self.full if piece is None else self.local).setChecked(True)
-        if piece is not None:
-            self.chooser.setCurrentIndex(piece)
-        elif self._pieces.rowCount():
-            self.chooser.setCurrentIndex(0)
+        view, key = self._selection.view, self._selection.view_key
+        (self.full if view is None else self.local).setChecked(True)
+        row, number, n = self._views.place(key)
+        if row < self._views.rowCount():
+            self.chooser.setCurrentIndex(row)
         self.words.setText(breakable(self._told()))
-        self.words.setVisible(piece is not None)
-        self.note.setText("" if piece is None else f"{count(piece + 1)} of {count(self._pieces.rowCount())}")
+        self.words.setVisible(view is not None)
+        what = "ranks" if key is not None and key[0] == "rank" else "stored"
+        grouped = f" {what}" if self._views.n_groups > 1 else ""
+        self.note.setText("" if view is None else f"{count(number + 1)} of {count(n)}{grouped}")
 
     def _told(self) -> str:
-        """Return what of the whole tensor the piece is, as far as that is known."""
-        tensor, piece, source = self._selection.tensor, self._selection.piece, self._selection.source
-        if tensor is None or piece is None:
+        """Return what of the whole tensor is looked at, as far as that is known."""
+        view, source = self._selection.view, self._selection.source
+        if view is None:
             return ""
-        name = name_of(tensor, piece)
         if self._selection.trouble is not None:
             return printable(str(self._selection.trouble), 400)
-        if source is None:
-            return f"Looking at what is stored: {name.place}"
-        what = f"{printable(source.encoding.name, 60)}  {shape(source.shape)}"
-        if name.region is None:
-            return f"{what}, stored as {printable(tensor.locals[piece].stored_name, 200)}"
-        told = f"{what}, holds [{name.region}] of full()"
-        beyond = source.n_elements - name.region.size
-        return told if beyond <= 0 else f"{told}, and {plural(beyond, 'element')} that are no part of it"
+        return f"Looking at what is stored: {view.place}" if source is None else view.told(source)

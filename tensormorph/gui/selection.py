@@ -1,8 +1,7 @@
-"""The one selection that every view shows and changes: checkpoint, tensor, stored piece, fragment, element."""
+"""The one selection that every view shows and changes: checkpoint, tensor, local view, fragment, element."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
@@ -13,6 +12,7 @@ from tensormorph.gui.background import Lane
 from tensormorph.region import Region
 
 if TYPE_CHECKING:
+    from tensormorph.gui.local_views import LocalView
     from tensormorph.model import Checkpoint, LogicalTensor
 
 _MOST_HISTORY = 200
@@ -32,7 +32,7 @@ class Selection(QObject):
     elementChanged = Signal()  # noqa: N815
     fragmentChanged = Signal()  # noqa: N815
     pieceChanged = Signal()  # noqa: N815
-    """Another stored piece is looked at, or none; or it is known by now what is stored there."""
+    """Another stored piece or rank's part is looked at, or none; or it is known by now what is stored there."""
     regionWanted = Signal()  # noqa: N815
     """The fragment was chosen as a place to go to: views move it into sight."""
     historyChanged = Signal()  # noqa: N815
@@ -44,7 +44,8 @@ class Selection(QObject):
         self._tensor: LogicalTensor | None = None
         self._element: tuple[int, ...] | None = None
         self._fragment: int | None = None
-        self._piece: int | None = None
+        self._view: LocalView | None = None
+        self._by_rank = True
         self._local: LogicalTensor | None = None
         self._trouble: Exception | None = None
         self._kept: tuple[int, ...] | None = None
@@ -70,18 +71,33 @@ class Selection(QObject):
         return self._tensor
 
     @property
+    def view(self) -> LocalView | None:
+        """What is looked at instead of the whole tensor: a stored piece or a rank's part; None for the whole."""
+        return self._view
+
+    @property
+    def view_key(self) -> tuple[str, int] | None:
+        """What tells `view` from all others of the tensor."""
+        return None if self._view is None else self._view.key
+
+    @property
     def piece(self) -> int | None:
-        """Which of the tensor's stored pieces is looked at as it lies in its file; None for the logical whole."""
-        return self._piece
+        """Which of the tensor's stored pieces is looked at as it lies in its file; None where none is."""
+        return self._view.key[1] if self._view is not None and self._view.key[0] == "piece" else None
+
+    @property
+    def rank(self) -> int | None:
+        """The rank whose part is looked at, or whose stored piece; None where that is not so, or not known."""
+        return None if self._view is None else self._view.rank
 
     @property
     def source(self) -> LogicalTensor | None:
-        """What views show: the tensor, or the piece as a tensor of its own; None until it is known what it is."""
-        return self._tensor if self._piece is None else self._local
+        """What views show: the tensor, or its local view as a tensor; None until it is known what that is."""
+        return self._tensor if self._view is None else self._local
 
     @property
     def trouble(self) -> Exception | None:
-        """Why it cannot be known what the chosen piece is."""
+        """Why it cannot be known what the local view is."""
         return self._trouble
 
     @property
@@ -103,7 +119,7 @@ class Selection(QObject):
         """Look at another checkpoint, or at none; no tensor is chosen then and the history is empty."""
         self._element = self._fragment = None
         self._name = self._tensor = None
-        self._leave_piece()
+        self._leave_view()
         self._visited, self._at = [], -1
         self._checkpoint = checkpoint
         self.checkpointChanged.emit()
@@ -137,22 +153,19 @@ class Selection(QObject):
             self.elementChanged.emit()
         if index is None:
             self._kept = None
-        if self._piece is None:
+        if self._view is None:
             self._set_fragment(None if index is None else self._holder(index))
 
     def choose_fragment(self, row: int | None) -> None:
         """Choose a stored part of the tensor and have it moved into sight; an element that lies elsewhere is let go.
 
-        While a piece is looked at, the piece of that part is looked at instead.
+        While local() is looked at, the piece of that part, or its rank's part, is looked at instead.
         """
         if self._tensor is None or (row is not None and not 0 <= row < len(self._tensor.fragments)):
             row = None
-        if self._piece is not None:
-            from tensormorph.gui.pieces import piece_of  # with numpy, which the start page does without
-
-            piece = None if row is None or self._tensor is None else piece_of(self._tensor, row)
-            if piece is not None:
-                self.choose_piece(piece)
+        if self._view is not None:
+            if row is not None:
+                self._look(self._local_view(row))
             return
         element = self._element
         self._set_fragment(row)
@@ -166,81 +179,127 @@ class Selection(QObject):
     # ------------------------------------------------------------ full() and local()
 
     @property
+    def n_pieces(self) -> int:
+        """How many stored pieces of the tensor can be looked at."""
+        return 0 if self._tensor is None else len(self._tensor.locals)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of which the layout tells what they hold, in the order of the mesh."""
+        layout = None if self._tensor is None else self._tensor.layout
+        return () if layout is None else layout.mesh.ranks
+
+    @property
     def can_be_local(self) -> bool:
-        """Whether the tensor has stored pieces to look at."""
-        return self._tensor is not None and len(self._tensor.locals) > 0
+        """Whether the tensor has stored pieces or ranks' parts to look at."""
+        return self.n_pieces > 0 or bool(self.ranks)
 
     def choose_piece(self, piece: int | None) -> None:
         """Look at a stored piece as it lies in its file, or at the whole; the element stays where both have it."""
-        from tensormorph.gui.pieces import as_tensor, fragment_of  # with numpy, which the start page does without
+        from tensormorph.gui.local_views import PieceView  # with numpy, which the start page does without
 
-        tensor = self._tensor
-        if tensor is None or piece == self._piece or (piece is not None and not 0 <= piece < len(tensor.locals)):
+        if piece is None:
+            self._look(None)
+        elif self._tensor is not None and 0 <= piece < self.n_pieces:
+            self._by_rank = False
+            self._look(PieceView(self._tensor, piece))
+
+    def choose_rank(self, rank: int) -> None:
+        """Look at what a rank holds: its part by the layout, or without one the first piece that it stored."""
+        from tensormorph.gui.local_views import RankView
+
+        if self._tensor is None:
+            return
+        if rank in self.ranks:
+            self._by_rank = True
+            self._look(RankView(self._tensor, rank))
+            return
+        for piece, local in enumerate(self._tensor.locals):
+            if local.rank == rank:
+                self.choose_piece(piece)
+                return
+
+    def toggle_local(self) -> None:
+        """Change between the whole and local(): that of the chosen fragment, or the first."""
+        if self._view is not None:
+            self._look(None)
+        elif self._tensor is not None and self.can_be_local:
+            self._look(self._local_view(self._fragment) or self._nth(0))
+
+    def step_piece(self, by: int) -> None:
+        """Look at the next or previous rank's part, or stored piece, round the end; only while one is looked at."""
+        if self._view is None:
+            return
+        kind, number = self._view.key
+        self._by_rank = kind == "rank"
+        at = self.ranks.index(number) if self._by_rank else number
+        self._look(self._nth(at + by))
+
+    def _nth(self, at: int) -> LocalView:
+        from tensormorph.gui.local_views import PieceView, RankView
+
+        assert self._tensor is not None
+        if self.ranks and (self._by_rank or not self.n_pieces):
+            return RankView(self._tensor, self.ranks[at % len(self.ranks)])
+        return PieceView(self._tensor, at % self.n_pieces)
+
+    def _local_view(self, row: int | None) -> LocalView | None:
+        """Return the local view of a fragment, of the kind that was looked at last where there are both."""
+        from tensormorph.gui.local_views import PieceView, RankView
+        from tensormorph.gui.pieces import piece_of
+
+        if self._tensor is None or row is None:
+            return None
+        rank = int(self._tensor.fragments.rank[row])
+        if rank in self.ranks and (self._by_rank or not self.n_pieces):
+            return RankView(self._tensor, rank)
+        piece = piece_of(self._tensor, row)
+        return None if piece is None else PieceView(self._tensor, piece)
+
+    def _look(self, view: LocalView | None) -> None:
+        """Look at the whole or a local view of the tensor."""
+        if (None if view is None else view.key) == self.view_key:
             return
         kept = self._kept_in_full()
-        self._leave_piece()
-        self._piece, self._kept = piece, kept
+        self._leave_view()
+        self._view, self._kept = view, kept
         had_element, self._element = self._element is not None, None
-        if piece is None:
+        if view is None:
             self.pieceChanged.emit()
         if had_element:
             self.elementChanged.emit()
-        if piece is None:
+        if view is None:
             if kept is not None:
                 self.choose_element(kept)
             return
         self._late.start()
-        row = fragment_of(tensor, piece)
-        if row is not None:
+        row = view.fragment
+        if row is not None or view.key[0] == "rank":
             self._set_fragment(row)
-        self._lane.ask(partial(as_tensor, tensor, piece), self._take_local, self._fail_local)
-
-    def toggle_local(self) -> None:
-        """Change between the whole and a piece: that of the chosen fragment, or the first."""
-        if self._piece is not None:
-            self.choose_piece(None)
-        elif self.can_be_local and self._tensor is not None:
-            from tensormorph.gui.pieces import piece_of
-
-            self.choose_piece(0 if self._fragment is None else piece_of(self._tensor, self._fragment) or 0)
-
-    def step_piece(self, by: int) -> None:
-        """Look at the next or previous piece, round the end; only while one is looked at."""
-        if self._piece is not None and self._tensor is not None:
-            self.choose_piece((self._piece + by) % len(self._tensor.locals))
+        self._lane.ask(view.read, self._take_local, self._fail_local)
 
     @property
     def full_element(self) -> tuple[int, ...] | None:
         """Index in the whole tensor of the chosen element; None where that is not known."""
-        from tensormorph.gui.pieces import shifted
-
-        if self._piece is None or self._element is None or self._tensor is None or self._local is None:
+        if self._view is None or self._element is None or self._local is None:
             return self._element
-        return shifted(self._tensor, self._piece, self._local, self._element)
+        return self._view.to_full(self._local, self._element)
 
     def in_full(self, region: Region) -> Region | None:
         """Return where a region of `source` lies in the whole tensor; None where that is not known."""
-        from tensormorph.gui.pieces import shifted
-
-        if self._piece is None:
+        if self._view is None:
             return region
-        if self._tensor is None or self._local is None:
-            return None
-        start = shifted(self._tensor, self._piece, self._local, region.start)
-        stop = shifted(self._tensor, self._piece, self._local, region.stop)
-        return None if start is None or stop is None else Region(start, stop)
+        return None if self._local is None else self._view.region_in_full(self._local, region)
 
     def _kept_in_full(self) -> tuple[int, ...] | None:
-        return self._kept if self._element is None and self._piece is not None else self.full_element
+        return self._kept if self._element is None and self._view is not None else self.full_element
 
     def _take_local(self, local: LogicalTensor) -> None:
-        from tensormorph.gui.pieces import within
-
         self._local = local
         self._late.stop()
         self.pieceChanged.emit()
-        if self._kept is not None and self._tensor is not None and self._piece is not None:
-            place = within(self._tensor, self._piece, local, self._kept)
+        if self._kept is not None and self._view is not None:
+            place = self._view.from_full(local, self._kept)
             if place is not None:
                 self.choose_element(place)
 
@@ -249,10 +308,10 @@ class Selection(QObject):
         self._late.stop()
         self.pieceChanged.emit()
 
-    def _leave_piece(self) -> None:
+    def _leave_view(self) -> None:
         self._lane.drop()
         self._late.stop()
-        self._piece = self._local = self._trouble = self._kept = None
+        self._view = self._local = self._trouble = self._kept = None
 
     def _set_fragment(self, row: int | None) -> None:
         if row != self._fragment:
@@ -308,7 +367,7 @@ class Selection(QObject):
                     return False
         had_element, had_fragment = self._element is not None, self._fragment is not None
         self._name, self._tensor, self._element, self._fragment = name, tensor, None, None
-        self._leave_piece()
+        self._leave_view()
         self.tensorChanged.emit()
         if had_element:
             self.elementChanged.emit()

@@ -144,14 +144,12 @@ def tool_button(text: str = "", tip: str = "") -> QToolButton:
 def state_words(selection: Selection, icon_name: str) -> tuple[str, str, str, str] | None:
     """Return icon, title, sentence and colour where a view can show no values; the icon is its own without a tensor."""
     name, tensor, checkpoint = selection.name, selection.source, selection.checkpoint
-    if tensor is None and selection.piece is not None and selection.tensor is not None:
-        from tensormorph.gui.pieces import name_of  # with numpy, which the start page does without
-
-        piece = name_of(selection.tensor, selection.piece)
+    if tensor is None and selection.view is not None:
+        view = selection.view
         trouble = selection.trouble
         if trouble is None:
-            return "hourglass", "Looking at what is stored", piece.place, "text2"
-        return "circle-x", f"{piece.short} cannot be read", printable(str(trouble), 600), "err"
+            return "hourglass", "Looking at what is stored", view.place, "text2"
+        return "circle-x", f"{view.short} cannot be read", printable(str(trouble), 600), "err"
     if tensor is None:
         lost = checkpoint.unreadable.get(name) if checkpoint is not None and name is not None else None
         if lost is None:
@@ -163,14 +161,13 @@ def state_words(selection: Selection, icon_name: str) -> tuple[str, str, str, st
         why = "No published packing tells how its bytes become numbers. The Inspector lists where they lie."
         return "circle-x", f"Values of dtype {dtype} cannot be decoded", why, "err"
     if 0 in tensor.shape:
+        if selection.view is not None and selection.tensor is not None and 0 not in selection.tensor.shape:
+            return "square-dashed", "Empty, as it should be", f"{selection.view.short} holds no element", "text2"
         return "square-dashed", "No elements", f"Its shape is {shape(tensor.shape)}", "text2"
     return None
 
 
 def title_text(selection: Selection) -> str:
-    """Return the name of what a view shows: the tensor's, with the piece where one is looked at."""
-    if selection.piece is None or selection.tensor is None:
-        return selection.name or ""
-    from tensormorph.gui.pieces import name_of
-
-    return f"{selection.name}  {name_of(selection.tensor, selection.piece).short}"
+    """Return the name of what a view shows: the tensor's, with the piece or rank where one is looked at."""
+    view = selection.view
+    return selection.name or "" if view is None else f"{selection.name}  {view.short}"

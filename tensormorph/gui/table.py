@@ -161,7 +161,7 @@ class TableView(QWidget):
                 self._say(*words)
             return
         self.plane = plane
-        known = (self._selection.name, self._selection.piece, plane.rows, plane.cols, plane.at)
+        known = (self._selection.name, self._selection.view_key, plane.rows, plane.cols, plane.at)
         self._number = self._numbers.setdefault(known, next(self._unused))
         self.grid.open(self._number, plane.shape, room(tensor.dtype), (bool(plane.rows), bool(plane.cols)))
         self.blocks.open(Subject(self._number, tensor, plane, self.grid.room))

@@ -128,8 +128,8 @@ class ViewActions(QObject):
 
     def _update(self) -> None:
         selection = self._selection
-        why = "no tensor is chosen" if selection.tensor is None else "the checkpoint names no stored pieces of it"
+        why = "no tensor is chosen" if selection.tensor is None else "neither layout nor stored pieces of it are known"
         self._actions.enable(("who_holds",), selection.tensor is not None, "no tensor is chosen")
         self._actions.enable(("local",), selection.can_be_local, why)
-        self._actions["local"].setChecked(selection.piece is not None)
-        self._actions.enable(("previous_piece", "next_piece"), selection.piece is not None, "only while local() shows")
+        self._actions["local"].setChecked(selection.view is not None)
+        self._actions.enable(("previous_piece", "next_piece"), selection.view is not None, "only while local() shows")

@@ -15,6 +15,7 @@ from tensormorph.array import Piece, Place
 from tensormorph.columns import TensorKey
 from tensormorph.dtypes import encoding
 from tensormorph.fragments import FragmentTable
+from tensormorph.mesh import Layout, Placement, Provenance, parse_mesh
 from tensormorph.model import LocalTensor, LogicalTensor
 from tensormorph.region import Region
 from tests.memory_source import MemoryFile, MemorySource, Part, store, table
@@ -139,3 +140,17 @@ def padded(tensor: LogicalTensor, row: int, more: int) -> LogicalTensor:
     pieces = list(tensor.locals)
     pieces[row] = LocalTensor("", row, "cuda:1", tensor.name, ItemSource(source), (row,))
     return dataclasses.replace(tensor, locals=tuple(pieces))
+
+
+def laid_out(
+    tensor: LogicalTensor,
+    mesh: str,
+    *placements: Placement,
+    order: Sequence[int] | None = None,
+    provenance: Provenance = "inferred",
+    evidence: str = "it explains all boxes",
+) -> LogicalTensor:
+    """Return the tensor with a layout."""
+    found = parse_mesh(mesh)
+    layout = Layout(found, placements, tuple(order or range(len(placements))), provenance, evidence)
+    return dataclasses.replace(tensor, layout=layout)

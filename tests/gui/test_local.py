@@ -95,7 +95,7 @@ def test_a_tensor_without_pieces_says_why_it_has_no_local(window_of: OpenTensors
     assert (section.local.isEnabled(), section.chooser.isHidden()) == (False, True)
     assert section.local.toolTip() == NO_PIECES
     assert not action.isEnabled()
-    assert action.toolTip().endswith("the checkpoint names no stored pieces of it")
+    assert action.toolTip().endswith("neither layout nor stored pieces of it are known")
     QTest.keyClick(heatmap_of(window), Qt.Key.Key_L)
     assert window.selection.piece is None
 
