@@ -52,6 +52,7 @@ COMMANDS: dict[str, Command] = {
     "who_holds": Command(
         "Checkpoint", "Who holds this region", ("Ctrl+Shift+W",), tip="Ranks and files of what is in sight"
     ),
+    "state_mesh": Command("Checkpoint", "State the mesh…", tip="Say how the ranks are arranged"),
     "compare": Command("Checkpoint", "Compare with…", ("Ctrl+D",), "Compare"),
     "log": Command("Help", "Show the log"),
     "copy_version": Command("Help", "Copy version and system"),

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 from tensormorph.gui.painting import draw_icon, draw_text, fill_round, tooltip, width_of
 from tensormorph.gui.states import PlainLabel
 from tensormorph.gui.theme import Tokens, mono_font, ui_font
+from tensormorph.mesh import Provenance
 from tensormorph.text import printable
 
 Exactness = Literal["", "exact", "sampled", "reading"]
@@ -68,6 +69,57 @@ class Badge(QWidget):
         fill_round(painter, self.rect(), ground, 4)
         draw_icon(painter, QRect(6, 0, 14, self.height()), mark, colour, 12)
         draw_text(painter, self.rect().adjusted(24, 0, -4, 0), self.text, colour, ui_font(11, 600))
+
+
+class ProvenancePill(QWidget):
+    """``recorded`` on green with a check; ``inferred`` and ``stated`` outlined in grey with a dashed ring; or nothing.
+
+    A dashed ring means: not certain.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+        self.text = ""
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+
+    def say(self, provenance: Provenance | None) -> None:
+        """Say something else."""
+        self.text = provenance or ""
+        self.setAccessibleName(self.text)
+        self.setToolTip(
+            {
+                "recorded": "The files say so",
+                "inferred": "No file says so: it was found from what ranks stored",
+                "stated": "Stated by you, not by the files",
+                "": "",
+            }[self.text]
+        )
+        self.updateGeometry()
+        self.update()
+
+    @property
+    def mark(self) -> str:
+        """The icon that stands before the word."""
+        return "check" if self.text == "recorded" else "circle-dashed" if self.text else ""
+
+    def set_tokens(self, tokens: Tokens) -> None:
+        """Take the colours of a theme."""
+        self._tokens = tokens
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(width_of(self.text, ui_font(11)) + 30, 18) if self.text else QSize(0, 18)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if not self.text:
+            return
+        tokens, painter = self._tokens, QPainter(self)
+        sure = self.text == "recorded"
+        colour = tokens.ok if sure else tokens.text2
+        fill_round(painter, self.rect(), tokens.okbg if sure else tokens.panel, 4, None if sure else tokens.border2)
+        draw_icon(painter, QRect(6, 0, 12, self.height()), self.mark, colour, 12)
+        draw_text(painter, self.rect().adjusted(22, 0, -4, 0), self.text, colour, ui_font(11))
 
 
 class ElidedLabel(QWidget):

@@ -15,6 +15,7 @@ from tensormorph.gui.background import Lane
 from tensormorph.gui.fragment_section import FragmentSection, OriginSection
 from tensormorph.gui.hover import index_text, others_text, place_text
 from tensormorph.gui.icons import icon
+from tensormorph.gui.layout_section import LayoutSection
 from tensormorph.gui.objects import ObjectView
 from tensormorph.gui.outline import Kind, Outline
 from tensormorph.gui.overview import Overview
@@ -99,9 +100,7 @@ class Inspector(QWidget):
         for label in (self.index, self.value, self.holders):
             self.element.body.addWidget(label)
         self.view = PieceSection(self._selection)
-        self.layout_section = Section("Layout")
-        self.layout_text = PlainLabel("", "text2", 12, wrap=True)
-        self.layout_section.body.addWidget(self.layout_text)
+        self.layout_section = LayoutSection(self._selection, self._tokens)
         self.fragments = FragmentSection(self._selection, self._tokens)
         self.list = self.fragments.list
         self.list.fragmentShown.connect(self._show_origin)
@@ -187,7 +186,7 @@ class Inspector(QWidget):
             section.setVisible(tensor is not None)
         if tensor is not None:
             self._show_facts(name, tensor)
-            self._show_layout(tensor)
+            self.layout_section.show_tensor()
             self._show_fragments(tensor)
         elif lost is not None:
             self._show_lost(lost)
@@ -247,17 +246,6 @@ class Inspector(QWidget):
         below = [i for i in range(first, first + min(n, 100)) if outline.kind[i] == Kind.SLOT]
         weight = ["weight"] if outline.kind[node] == Kind.TENSOR and below else []
         return weight + [outline.labels[i] for i in below]
-
-    def _show_layout(self, tensor: LogicalTensor) -> None:
-        layout = tensor.layout
-        if layout is None:
-            self.layout_section.note.setText("")
-            self.layout_text.setText("not recorded")
-            return
-        placed = zip(layout.mesh.names, layout.placements, strict=True)
-        lines = [f"mesh {printable(str(layout.mesh))}", *(f"{printable(axis)}  {p}" for axis, p in placed)]
-        self.layout_section.note.setText(layout.provenance)
-        self.layout_text.setText("\n".join([*lines, *([printable(layout.evidence)] if layout.evidence else [])]))
 
     def _show_fragments(self, tensor: LogicalTensor) -> None:
         self.fragments.show_tensor(tensor)

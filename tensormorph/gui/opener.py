@@ -6,12 +6,16 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from tensormorph.gui.opening import Failed, Opened, OpenFunction, Opening
+from tensormorph.gui.opening import Failed, Opened, OpenFunction, Opening, open_with_readers
 from tensormorph.gui.pages import OpeningPage
 from tensormorph.gui.tasks import Task, TaskTable
+
+if TYPE_CHECKING:
+    from tensormorph.mesh import DeviceMesh
 
 SHOW_PAGE_AFTER_MS = 500
 
@@ -37,10 +41,11 @@ class Opener(QObject):
         """Whether a path is being opened."""
         return self._opening is not None
 
-    def begin(self, path: str, reader: str | None = None) -> None:
-        """Begin to open a path."""
+    def begin(self, path: str, reader: str | None = None, mesh: DeviceMesh | None = None) -> None:
+        """Begin to open a path, with a mesh where one is stated."""
         self.cancel()
-        opening = Opening(os.path.abspath(path), reader, self._open, self)
+        open_ = self._open if mesh is None else partial(open_with_readers, mesh=mesh)
+        opening = Opening(os.path.abspath(path), reader, open_, self)
         opening.progressed.connect(partial(self._progressed, opening))
         opening.finished.connect(partial(self._finished, opening))
         opening.cancelled.connect(partial(self._was_cancelled, opening))

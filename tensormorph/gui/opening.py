@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tensormorph.gui.outline import Outline
     from tensormorph.gui.rows import Rows
     from tensormorph.gui.search import Searcher
+    from tensormorph.mesh import DeviceMesh
     from tensormorph.model import Checkpoint
 
 Report = Callable[[str, int, int], None]
@@ -57,11 +58,11 @@ class _Shared:
     changed_at: float = field(default_factory=time.monotonic)
 
 
-def open_with_readers(path: str, reader: str | None, report: Report) -> Checkpoint:
-    """Open a path with the readers of this program."""
+def open_with_readers(path: str, reader: str | None, report: Report, mesh: DeviceMesh | None = None) -> Checkpoint:
+    """Open a path with the readers of this program, with a mesh where one is stated."""
     from tensormorph.readers import open_checkpoint  # in the worker: the window shows before the readers are imported
 
-    return open_checkpoint(path, reader=reader, report=report)
+    return open_checkpoint(path, reader=reader, report=report, mesh=mesh)
 
 
 class Opening(QObject):

@@ -20,8 +20,6 @@ from tensormorph.text import count, printable
 Index = QModelIndex | QPersistentModelIndex
 _ROW = 24
 NO_PIECES = "No layout of this tensor is known, and the checkpoint names no stored pieces of it"
-
-
 BY_RANK, STORED = "By rank, as the layout has it", "Stored pieces, as the files have them"
 
 

@@ -28,7 +28,7 @@ class Section(QWidget):
         self._rule.setAutoFillBackground(True)
         if not line:
             self._rule.hide()  # showing it here, without a parent yet, would make a window of it
-        top = QHBoxLayout()
+        top = self.top = QHBoxLayout()
         top.setContentsMargins(16, 10, 16, 0)
         top.addWidget(self.heading)
         top.addStretch(1)

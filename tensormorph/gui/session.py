@@ -53,10 +53,12 @@ def local_paths(data: QMimeData) -> list[str]:
 
 
 def all_problems(checkpoint: Checkpoint) -> Sequence[Problem]:
-    """Return the checkpoint's problems, and those of unreadable tensors that are not among them."""
+    """Return the checkpoint's problems, those of unreadable tensors, and what a stated mesh came to."""
+    from tensormorph.gui.layout_words import stated_problems  # with numpy, which the start page does without
+
     seen = set(checkpoint.problems) if checkpoint.unreadable else set()
     lost = dict.fromkeys(problem for tensor in checkpoint.unreadable.values() for problem in tensor.problems)
-    return [*checkpoint.problems, *(problem for problem in lost if problem not in seen)]
+    return [*checkpoint.problems, *(one for one in lost if one not in seen), *stated_problems(checkpoint)]
 
 
 def title(opened: Opened | None) -> str:
@@ -69,7 +71,7 @@ def title(opened: Opened | None) -> str:
 
 def summary(opened: Opened) -> str:
     """Return the checkpoint in one line for the status bar."""
-    from tensormorph.gui.rows import quantity  # with numpy, which the start page does without
+    from tensormorph.gui.rows import quantity  # as above
 
     checkpoint, outline = opened.checkpoint, opened.outline
     detail = printable(checkpoint.format_detail, 80)

@@ -15,6 +15,7 @@ from tensormorph.errors import Problem, TensormorphError
 from tensormorph.gui import theme
 from tensormorph.gui.actions import Actions
 from tensormorph.gui.background import Lane
+from tensormorph.gui.mesh_stating import MeshStating
 from tensormorph.gui.opener import Opener
 from tensormorph.gui.opening import Failed, Opened, OpenFunction, close_later, open_with_readers
 from tensormorph.gui.pages import FailurePage, OpeningPage
@@ -90,6 +91,9 @@ class MainWindow(QMainWindow):
         self.setStatusBar(self.status)
         self._build_bar()
         self._connect()
+        self.mesh_stating = MeshStating(
+            self.actions_, self.selection, self.opener, lambda: self.opened, self._tell_result, self
+        )
         self.setAcceptDrops(True)
         self.resize(1440, 900)
         self.setMinimumSize(880, 560)
@@ -124,6 +128,7 @@ class MainWindow(QMainWindow):
         bench.inspector.problemsWanted.connect(self.check)
         bench.inspector.bytesRead.connect(self.status.count_element)
         bench.inspector.internalError.connect(self.report_internal)
+        bench.inspector.layout_section.stateWanted.connect(self.mesh_stating.ask)
         bench.centre.problemsWanted.connect(self.check)
         bench.centre.banner.againWanted.connect(self.open_again)
         self.view_actions.connect_statistics(bench.inspector.statistics)
@@ -212,7 +217,8 @@ class MainWindow(QMainWindow):
         palette = self.pages.palette()
         palette.setColor(QPalette.ColorRole.Window, tokens.canvas)
         self.pages.setPalette(palette)
-        for part in (self.bar, self.start_page, self.opening_page, self.failure_page, self.status, self.view_actions):
+        for part in (self.bar, self.start_page, self.opening_page, self.failure_page, self.status, self.view_actions,
+                     self.mesh_stating):  # fmt: skip
             part.set_tokens(tokens)
         if self._workbench is not None:
             self._workbench.set_tokens(tokens)
@@ -312,6 +318,10 @@ class MainWindow(QMainWindow):
     def check(self) -> None:
         """Show what is wrong with the checkpoint."""
         self._show_bottom("Problems")
+
+    def _tell_result(self, text: str) -> None:
+        self._show_bottom("Problems")
+        self.say(text)
 
     def show_log(self) -> None:
         """Show the log."""

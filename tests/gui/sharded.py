@@ -15,9 +15,11 @@ from tensormorph.array import Piece, Place
 from tensormorph.columns import TensorKey
 from tensormorph.dtypes import encoding
 from tensormorph.fragments import FragmentTable
-from tensormorph.mesh import Layout, Placement, Provenance, parse_mesh
-from tensormorph.model import LocalTensor, LogicalTensor
+from tensormorph.mesh import DeviceMesh, Layout, Placement, Provenance, parse_mesh
+from tensormorph.model import Checkpoint, Facts, LazyTensors, LocalTensor, LogicalTensor
+from tensormorph.readers._layouts import lay_out
 from tensormorph.region import Region
+from tests.gui.planes import checkpoint_of
 from tests.memory_source import MemoryFile, MemorySource, Part, store, table
 
 F32 = encoding("float32")
@@ -154,3 +156,63 @@ def laid_out(
     found = parse_mesh(mesh)
     layout = Layout(found, placements, tuple(order or range(len(placements))), provenance, evidence)
     return dataclasses.replace(tensor, layout=layout)
+
+
+def rank_checkpoint(
+    tensors: Mapping[str, LogicalTensor], world: int, stated: DeviceMesh | None = None, **more: Any
+) -> Checkpoint:
+    """Return a checkpoint of tensors that ranks wrote, with the meshes and layouts that a reader finds for them."""
+    whole = list(tensors.values())
+    made = checkpoint_of(tensors, **more)
+    ndim = np.array([len(tensor.shape) for tensor in whole], np.int64)
+    n = np.array([len(tensor.fragments) for tensor in whole], np.int64)
+    files = tuple(dict.fromkeys(file for tensor in whole for file in tensor.fragments.files))
+    column = np.concatenate
+    rows = [tensor.fragments for tensor in whole]
+    named = dataclasses.replace(
+        made.table,
+        complete=np.array([tensor.complete for tensor in whole], np.bool_),
+        first_fragment=np.concatenate([[0], np.cumsum(n)]).astype(np.int64),
+        start=column([part.start.reshape(-1) for part in rows]),
+        stop=column([part.stop.reshape(-1) for part in rows]),
+        first_coordinate=np.concatenate([[0], np.cumsum(n * ndim)]).astype(np.int64),
+        file=column([np.array([files.index(part.files[i]) for i in part.file], np.int32) for part in rows]),
+        offset=column([part.offset for part in rows]),
+        length=column([part.length for part in rows]),
+        rank=column([part.rank for part in rows]),
+        term=column([part.term for part in rows]),
+        files=files,
+    )
+    problems = list(made.problems)
+    laid = lay_out(named, world, stated, problems)
+    placed = [dataclasses.replace(tensor, layout=laid.layouts.get(row)) for row, tensor in enumerate(whole)]
+    return dataclasses.replace(
+        made, table=named, tensors=LazyTensors(named, lambda row: placed[row]), problems=tuple(problems),
+        facts=Facts(world_size=world), mesh=laid.mesh, meshes=laid.meshes, mesh_candidates=laid.candidates,
+        mesh_evidence=laid.words,
+    )  # fmt: skip
+
+
+def two_by_two(stated: DeviceMesh | None = None, **more: Any) -> Checkpoint:
+    """Return a checkpoint on a mesh of 2 x 2 that only its boxes tell: one tensor in a grid, one cut and replicated."""
+    values = numbered((40, 60))
+    return rank_checkpoint(
+        {
+            "grid": in_items(sharded(values, boxes((40, 60), (2, 2)), name="grid")),
+            "rows": in_items(sharded(values, boxes((40, 60), (2, 1)), [0, 2], name="rows")),
+        },
+        4, stated, **more,
+    )  # fmt: skip
+
+
+def two_stages(stated: DeviceMesh | None = None) -> Checkpoint:
+    """Return a checkpoint in which ranks 0, 1 and ranks 2, 3 share no tensor: pipeline stages, or not."""
+    values = numbered((40, 60))
+    halves = boxes((40, 60), (2, 1))
+    return rank_checkpoint(
+        {
+            "layers.0.w": in_items(sharded(values, halves, [0, 1], name="layers.0.w")),
+            "layers.1.w": in_items(sharded(values, halves, [2, 3], name="layers.1.w")),
+        },
+        4, stated,
+    )  # fmt: skip

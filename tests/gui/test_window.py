@@ -202,7 +202,8 @@ def test_the_inspector_tells_what_a_tensor_is(open_window: OpenWindow) -> None:
         "aliases": "this is another name of model.embed_tokens.weight",
     }  # fmt: skip
     assert shown(inspector.where) == "Shard 1 of 2"
-    assert shown(inspector.layout_text) == "not recorded"
+    assert shown(inspector.layout_section.evidence) == "Not recorded"
+    assert inspector.layout_section.state.isHidden()
 
 
 def test_back_and_forward_go_through_what_was_chosen(qtbot: QtBot, open_window: OpenWindow) -> None:
