@@ -43,6 +43,7 @@ SHOTS = (
     Shot("workbench-dark", "demo", "dark", "model.embed_tokens.weight", (300, 49)),
     Shot("minilm", "minilm", "light", "encoder.layer.3.output.dense.weight", (99, 358), (1,)),
     Shot("shards", "tests/data/torch/dcp_2d_strided_dp2tp2/ckpt", "light", "odd7", (4, 1), (1,)),
+    Shot("gap", "tests/data/torch/bad_gap/ckpt", "dark", "w10", (4, 2), (1,)),
 )
 
 
