@@ -17,7 +17,7 @@ from tensormorph.errors import (
     UnknownFormatError,
     UsageError,
 )
-from tensormorph.mesh import DeviceMesh
+from tensormorph.mesh import DeviceMesh, parse_mesh
 from tensormorph.model import Checkpoint
 from tensormorph.readers import dcp, dcp_safetensors, rank_files, safetensors, torch_save
 from tensormorph.readers._process import Report, silent
@@ -38,7 +38,7 @@ def open_checkpoint(
     reader: str | None = None,
     report: Report = silent,
     parameter_order: Sequence[str] = (),
-    mesh: DeviceMesh | None = None,
+    mesh: DeviceMesh | str | None = None,
     joins: Mapping[str, int] | None = None,
     scan: bool = False,
 ) -> Checkpoint:
@@ -56,7 +56,8 @@ def open_checkpoint(
         Names of the parameters in the order in which the optimizer was given them: names optimizer state that the
         file itself only numbers. Nothing is matched by shape.
     mesh
-        How the ranks are arranged, where no file records it: it is told whether the stored regions agree.
+        How the ranks are arranged, where no file records it, also as ``dp=2,tp=4``: it is told whether the stored
+        regions agree.
     joins
         Name of a tensor -> axis along which plain pieces of ranks' files are joined in rank order.
     scan
@@ -85,6 +86,7 @@ def open_checkpoint(
     if not claims:
         raise UnknownFormatError(str(target.path), reasons, _stranger(target))
     module, claim = _decide(target, claims)
+    mesh = parse_mesh(mesh) if isinstance(mesh, str) else mesh
     stated = Stated(tuple(parameter_order), mesh, dict(joins or {}), scan)
     problems = _locked_folders(Path(os.path.abspath(path)), target.path)
     checkpoint: Checkpoint = module.read(target, claim, problems, report, stated)
