@@ -217,7 +217,9 @@ def read(
         shape = [a.count for a in axes if not a.drop]
         n = math.prod(shape)
         refuse_undecodable(tensor)
-        told: Document = {"name": tensor.name, "region": ranges(axes), "shape": shape, "dtype": tensor.encoding.name}
+        # A stored piece may be of another type than the tensor is recorded as: it is told as what it is.
+        kind = tensor.encoding.name if local is None or view.dtype == tensor.dtype else view.dtype.name
+        told: Document = {"name": tensor.name, "region": ranges(axes), "shape": shape, "dtype": kind}
         if out is not None:
             from tensormorph.export import write_region
 
