@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
@@ -79,11 +77,10 @@ def test_of_many_holders_the_first_are_listed_and_all_are_counted(monkeypatch: p
     assert shards.MOST_SEARCHED > 100
 
 
-def test_a_hundred_thousand_fragments_are_answered_at_once() -> None:
+def test_a_hundred_thousand_fragments_are_counted() -> None:
     tensor = grid_of(316, 2)
-    begun = time.perf_counter()
-    assert who_holds(tensor, Region.whole(tensor.shape)).n_holders == 316 * 316
-    assert time.perf_counter() - begun < 1
+    found = who_holds(tensor, Region.whole(tensor.shape))
+    assert (found.n_holders, len(found.parts)) == (316 * 316, holders.MOST_HOLDERS)
 
 
 # ---------------------------------------------------------------- the panel

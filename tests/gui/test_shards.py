@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -282,33 +281,21 @@ def layer_of(shards: Shards) -> ShardLayer:
     return layer
 
 
-def seconds_to_paint(shards: Shards, camera: Camera) -> tuple[float, float, Marks]:
-    """Return the best of several times for the first painting of a camera, and for the next."""
-    image = QImage(camera.right.pixels, camera.down.pixels, QImage.Format.Format_RGB32)
-    first: list[float] = []
-    again: list[float] = []
-    for _ in range(5):
-        layer = layer_of(shards)
-        painter = QPainter(image)
-        for times in (first, again):
-            begun = time.perf_counter()
-            layer.paint(painter, camera, theme.LIGHT)
-            times.append(time.perf_counter() - begun)
-        painter.end()
-    return min(first), min(again), layer.marks(camera)
-
-
 @pytest.mark.parametrize(("side", "extent"), [(100, 7), (100, 60), (316, 16)])
 @pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 3.0, 9.0])
-def test_painting_many_fragments_takes_no_long_time(qapp: QApplication, side: int, extent: int, scale: float) -> None:
+def test_what_is_drawn_of_many_fragments_is_bounded(qapp: QApplication, side: int, extent: int, scale: float) -> None:
+    """Ten or a hundred thousand fragments: a line an edge in sight at most, so many chips, whatever the zoom."""
     tensor = grid_of(side, extent)
-    shards = shards_of(tensor, Plane.of(tensor))
     n = side * extent
     camera = Camera(Lens.at_scale(n, 1000, scale), Lens.at_scale(n, 1400, scale), 1.0)
-    first, again, drawn = seconds_to_paint(shards, camera)
-    print(f"{side * side} fragments of {extent * scale:.2f} pixels: {first * 1e3:.2f} ms, then {again * 1e3:.2f} ms, "
-          f"{len(drawn.lines)} + {len(drawn.thin)} lines, {len(drawn.labels)} labels")  # fmt: skip
-    assert first < 0.030  # of 8 ms on a quiet machine
+    layer = layer_of(shards_of(tensor, Plane.of(tensor)))
+    image = QImage(camera.right.pixels, camera.down.pixels, QImage.Format.Format_RGB32)
+    painter = QPainter(image)
+    layer.paint(painter, camera, theme.LIGHT)
+    painter.end()
+    drawn = layer.marks(camera)
+    assert layer.marks(camera) is drawn  # found once a camera
+    assert len(drawn.lines) + len(drawn.thin) <= 2 * (side + 1)
     assert len(drawn.labels) <= MOST_CHIPS
 
 
