@@ -36,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "inspector": Command("View", "Inspector", ("Ctrl+I",), checkable=True),
     "heatmap": Command("View", "Heatmap", ("Alt+1",)),
     "table": Command("View", "Table", ("Alt+2",), tip="The exact values"),
+    "placement": Command("View", "Placement", ("Alt+3",), tip="The device mesh, and what each rank holds"),
     "shard_borders": Command("View", "Shard borders", tip="Shard borders over the heatmap (S)", checkable=True),
     "local": Command("View", "local()", tip="What one rank holds, or one file stores (L)", checkable=True),
     "back": Command("Go", "Back", ("Alt+Left",), tip="The tensor that was chosen before"),

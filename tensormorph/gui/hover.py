@@ -97,7 +97,7 @@ class HoverCard(QWidget):
 
     def show_waiting(self, index: tuple[int, ...], at: QPoint) -> None:
         """Show the index while its element is read."""
-        self._fill(index_text(index), [Line("…", "text3", ui_font(15, 600), 24)], (), at)
+        self.fill(index_text(index), [Line("…", "text3", ui_font(15, 600), 24)], (), at)
 
     def show_element(self, result: ElementResult, note: str, at: QPoint) -> None:
         """Show an element that was read, or why it has no value."""
@@ -114,9 +114,10 @@ class HoverCard(QWidget):
             if note:
                 body.append(Line(note, "text2", ui_font(12), 19))
         places = [place_text(holder) for holder in result.holders[:1]]
-        self._fill(index_text(result.index), body, [*places, *filter(None, [others_text(result.holders)])], at)
+        self.fill(index_text(result.index), body, [*places, *filter(None, [others_text(result.holders)])], at)
 
-    def _fill(self, index: str, body: list[Line], where: Sequence[str], at: QPoint) -> None:
+    def fill(self, index: str, body: list[Line], where: Sequence[str], at: QPoint) -> None:
+        """Show a heading, lines, and below a rule where that is stored."""
         self._lines = [Line(index, "text2", mono_font(12), 20), *body]
         self._rule = -1
         if where:

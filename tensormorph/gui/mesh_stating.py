@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from tensormorph.gui.actions import Actions
@@ -27,6 +27,8 @@ class MeshStating(QObject):
     tell
         Shows the list of problems, and a line about what came of it.
     """
+
+    internalError = Signal(object)  # noqa: N815
 
     def __init__(
         self,
@@ -54,6 +56,14 @@ class MeshStating(QObject):
         self._tokens = tokens
         if self.dialog is not None:
             self.dialog.set_tokens(tokens)
+
+    def connect_view(self, view: QWidget) -> None:
+        """Take up a view that was made, if a mesh can be asked for in it."""
+        from tensormorph.gui.mesh_view import PlacementView  # by now its libraries are loaded
+
+        if isinstance(view, PlacementView):
+            view.stateWanted.connect(self.ask)
+            view.internalError.connect(self.internalError)
 
     def ask(self) -> None:
         """Open the dialog, if the checkpoint has ranks to arrange."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _NEEDS_CHECKPOINT = ("open_again", "close", "copy_name", "filter", "outliner", "bottom", "inspector", "go_element",
                      "previous_layer", "next_layer", "next_problem", "next_panel", "check", "heatmap",
-                     "table")  # fmt: skip
+                     "table", "placement")  # fmt: skip
 _PANELS = ("outliner", "bottom", "inspector")
 
 
@@ -94,6 +94,7 @@ class MainWindow(QMainWindow):
         self.mesh_stating = MeshStating(
             self.actions_, self.selection, self.opener, lambda: self.opened, self._tell_result, self
         )
+        self.mesh_stating.internalError.connect(self.report_internal)
         self.setAcceptDrops(True)
         self.resize(1440, 900)
         self.setMinimumSize(880, 560)
@@ -163,6 +164,7 @@ class MainWindow(QMainWindow):
             "next_panel": lambda: self.workbench.focus_next(), "check": self.check, "log": self.show_log,
             "heatmap": lambda: self.workbench.centre.show_view("Heatmap"),
             "table": lambda: self.workbench.centre.show_view("Table"),
+            "placement": lambda: self.workbench.centre.show_view("Placement"),
             "copy_version": self._copy_version,
         })  # fmt: skip
         recent = self.actions_.recent
@@ -197,6 +199,7 @@ class MainWindow(QMainWindow):
         view.status.connect(self.status.show_element)  # type: ignore[attr-defined]
         view.bytes_read.connect(partial(self.status.count_view, view))  # type: ignore[attr-defined]
         self.view_actions.connect_view(view)
+        self.mesh_stating.connect_view(view)
 
     def _shown_view(self) -> QWidget | None:
         return None if self._workbench is None else self._workbench.centre.shown

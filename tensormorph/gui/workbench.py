@@ -46,6 +46,13 @@ def make_table(selection: Selection, tokens: Tokens) -> QWidget:
     return TableView(selection, tokens)
 
 
+def make_placement(selection: Selection, tokens: Tokens) -> QWidget:
+    """Return the mesh of ranks, loaded when its tab is first shown."""
+    from tensormorph.gui.mesh_view import PlacementView
+
+    return PlacementView(selection, tokens)
+
+
 class Banner(QWidget):
     """Says over the picture that files changed, and offers to open them again."""
 
@@ -102,7 +109,9 @@ class Centre(QWidget):
         super().__init__()
         self._selection = selection
         self._tokens = tokens
-        self._makers: dict[str, MakeView] = {"Heatmap": make_picture, "Table": make_table}
+        self._makers: dict[str, MakeView] = {
+            "Heatmap": make_picture, "Table": make_table, "Placement": make_placement,
+        }  # fmt: skip
         self.views: dict[str, QWidget] = {}
         self.banner = Banner(tokens)
         self.tabs = QTabBar()
