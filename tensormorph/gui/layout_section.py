@@ -14,6 +14,7 @@ from tensormorph.gui.layout_words import (
     order_text,
     ranks_text,
     sentence,
+    stated_problems,
     stated_result,
     why_no_layout,
 )
@@ -79,8 +80,10 @@ class LayoutSection(Section):
         self.placements.setText("" if layout is None else "\n".join(str(placed) for placed in layout.placements))
         self.order.setText("" if layout is None else order_text(layout))
         told = why_no_layout(checkpoint, tensor) if layout is None else sentence(layout.evidence)
-        self.evidence.setText(breakable(told))
-        self.result.setText(breakable(printable(stated_result(checkpoint), 600)))
+        result = printable(stated_result(checkpoint), 600)
+        agrees = layout is not None and layout.provenance == "stated" and bool(stated_problems(checkpoint))
+        self.evidence.setText("" if agrees else breakable(told))  # the result says more
+        self.result.setText(breakable(result))
         found = () if layout is not None or checkpoint.mesh is not None else checkpoint.mesh_candidates
         lines = [f"{mesh_text(one)}, {ranks_text(one)}" for one in found[:_MOST_CANDIDATES]]
         lines += [f"and {count(len(found) - _MOST_CANDIDATES)} more"] if len(found) > _MOST_CANDIDATES else []

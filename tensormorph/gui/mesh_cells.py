@@ -172,6 +172,9 @@ def _draw_tensor(
     high = room.height() if n_cols <= 1 or n_rows <= 1 else max(16, min(room.height(), round(wide / aspect)))
     whole = QRect(room.topLeft(), room.topLeft() + QPoint(wide - 1, high - 1))
     painter.fillRect(whole, QColor(tokens.neutbg))
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.setPen(QPen(QColor(tokens.border2)))
+    painter.drawRect(QRectF(whole).adjusted(0.5, 0.5, -0.5, -0.5))
     for box in share.boxes:
         low = (*box.start, 0, 0)[:2] if len(shape) != 1 else (box.start[0], 0)
         top = (*box.stop, 1, 1)[:2] if len(shape) != 1 else (box.stop[0], 1)
@@ -188,6 +191,4 @@ def _draw_tensor(
             painter.setPen(QPen(QColor(tokens.rank_text[share.tint])))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawRect(QRectF(part).adjusted(0.5, 0.5, -0.5, -0.5))
-    painter.setPen(QPen(QColor(tokens.border2)))
-    painter.drawRect(QRectF(whole).adjusted(0.5, 0.5, -0.5, -0.5))
     return whole.right()

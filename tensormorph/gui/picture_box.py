@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from tensormorph.gui.axes import ElementAxis
 from tensormorph.gui.camera import Camera
+from tensormorph.gui.mesh_strips import Band, MeshStrip
 from tensormorph.gui.theme import Tokens
 from tensormorph.gui.tile_item import TileItem
 from tensormorph.pyramid import TileKey
@@ -75,9 +76,12 @@ class PictureBox(pg.GraphicsLayoutWidget):  # type: ignore[misc]
         self.ci.layout.setSpacing(0)
         self.box = _Box()
         self.top, self.left = ElementAxis("top", tokens), ElementAxis("left", tokens)
-        self.ci.addItem(self.top, 0, 1)
-        self.ci.addItem(self.left, 1, 0)
-        self.ci.addItem(self.box, 1, 1)
+        self.strips = MeshStrip("left", self.box, tokens), MeshStrip("top", self.box, tokens)
+        self.ci.addItem(self.strips[1], 0, 2)
+        self.ci.addItem(self.top, 1, 2)
+        self.ci.addItem(self.strips[0], 2, 0)
+        self.ci.addItem(self.left, 2, 1)
+        self.ci.addItem(self.box, 2, 2)
         self.top.linkToView(self.box)
         self.left.linkToView(self.box)
         self.tiles = TileItem(tokens)
@@ -128,6 +132,13 @@ class PictureBox(pg.GraphicsLayoutWidget):  # type: ignore[misc]
         self.tiles.look(camera, self.screen, needed)
         self.left.redraw()
         self.top.redraw()
+        for strip in self.strips:
+            strip.update()
+
+    def show_bands(self, down: tuple[Band, ...], right: tuple[Band, ...]) -> None:
+        """Show coordinates of a mesh beside the rows and above the columns."""
+        self.strips[0].show_bands(down)
+        self.strips[1].show_bands(right)
 
     def set_tokens(self, tokens: Tokens) -> None:
         """Take the colours of a theme."""
@@ -135,3 +146,5 @@ class PictureBox(pg.GraphicsLayoutWidget):  # type: ignore[misc]
         self.top.set_tokens(tokens)
         self.left.set_tokens(tokens)
         self.tiles.set_tokens(tokens)
+        for strip in self.strips:
+            strip.set_tokens(tokens)

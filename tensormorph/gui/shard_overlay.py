@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from tensormorph.errors import Problem
 from tensormorph.gui.background import Lane
+from tensormorph.gui.mesh_strips import plane_bands
 from tensormorph.gui.picture_box import PictureBox
 from tensormorph.gui.selection import Selection
 from tensormorph.gui.shard_layer import Lost
@@ -30,6 +31,7 @@ class ShardOverlay(QObject):
         self._lane = Lane("shards")
         self._tensor: LogicalTensor | None = None
         self._plane: Plane | None = None
+        self._shown = True
         selection.fragmentChanged.connect(self._choose)
 
     def open(self, tensor: LogicalTensor | None, plane: Plane | None) -> None:
@@ -37,13 +39,19 @@ class ShardOverlay(QObject):
         self._lane.drop()
         self._tensor, self._plane = tensor, plane
         self._choose()
+        self._show_bands()
         if tensor is not None and plane is not None and (len(tensor.fragments) > 1 or not tensor.complete):
             self._lane.ask(partial(shards_of, tensor, plane), self._show, self.internalError.emit)
 
     def set_shown(self, shown: bool) -> None:
-        """Draw borders and owners, or not."""
+        """Draw borders, owners and coordinates of the mesh, or not."""
+        self._shown = shown
+        self._show_bands()
         self._picture.tiles.shards.set_shown(shown)
         self._picture.tiles.update()
+
+    def _show_bands(self) -> None:
+        self._picture.show_bands(*(plane_bands(self._tensor, self._plane) if self._shown else ((), ())))
 
     def lose(self, problem: Problem) -> None:
         """Take in why elements of the plane cannot be read."""
