@@ -113,11 +113,9 @@ class RankView:
     @property
     def fragment(self) -> int | None:
         """The row of the first fragment that stores something of it: the rank's own, if it has one."""
-        part, fragments = self.part, self.tensor.fragments
-        rows: list[int] = []
-        for _, whole in () if part is None else part.boxes():
-            rows += fragments.overlapping(whole).tolist()
-        own = [row for row in rows if int(fragments.rank[row]) == self.rank]
+        part = self.part
+        rows = [] if part is None else rank_parts.rows_of(self.tensor, part)
+        own = [row for row in rows if int(self.tensor.fragments.rank[row]) == self.rank]
         return next(iter(own or rows), None)
 
     def read(self) -> LogicalTensor:

@@ -22,10 +22,12 @@ from tensormorph.pyramid import Plane
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_BANDS = 512
+MOST_BANDS = 256
 """Parts of an axis from which on it has no strip: they would not be told apart."""
 THICK = 20
 _GAP = 4
+_LEAST = 10
+"""Logical pixels of a band from which on there may be room for words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +99,14 @@ class MeshStrip(pg.GraphicsWidget):  # type: ignore[misc]  # pyqtgraph has no ty
         if high <= low or length <= 0:
             return []
         shown: list[tuple[str, QRectF]] = []
+        font = ui_font(11)
         for band in self.bands:
             first = max(0.0, (band.start - low) / (high - low) * length)
             last = min(length, (band.stop - low) / (high - low) * length)
             if last - first < 1:
                 continue
-            words = next((w for w in (band.label, band.short) if width_of(w, ui_font(11)) + 6 <= last - first), "")
+            asked = (band.label, band.short) if last - first >= _LEAST else ()
+            words = next((text for text in asked if width_of(text, font) + 6 <= last - first), "")
             shown.append((words, QRectF(first, 0, last - first, THICK - _GAP)))
         return shown
 

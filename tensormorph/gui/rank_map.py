@@ -234,16 +234,16 @@ def _lost(tensor: LogicalTensor) -> tuple[Ints, dict[int, int]]:
     """Return the mark of each fragment that cannot be read, 0 for the others; and the worst of each rank's own."""
     fragments = tensor.fragments
     lost = np.zeros(len(fragments), np.int64)
-    names = {name: at for at, name in enumerate(fragments.files)}
+    files = {name: at for at, name in enumerate(fragments.files)}
+    told: dict[tuple[int, Region | None], int] = {}
     for problem in tensor.problems:
-        if problem.severity != "error" or problem.file not in names:
-            continue
-        hit = fragments.file == names[problem.file]
-        if problem.region is not None and problem.region.ndim == fragments.ndim:
-            hit &= np.all(fragments.start == problem.region.start, axis=1)
-            hit &= np.all(fragments.stop == problem.region.stop, axis=1)
-        mark = Mark.MISSING if problem.code == "missing-file" else Mark.UNREADABLE
-        lost[hit] = np.maximum(lost[hit], int(mark))
+        if problem.severity == "error" and problem.file in files:
+            mark = int(Mark.MISSING if problem.code == "missing-file" else Mark.UNREADABLE)
+            place = (files[problem.file], problem.region)
+            told[place] = max(told.get(place, 0), mark)
+    for row in np.flatnonzero(np.isin(fragments.file, list({file for file, _ in told}))).tolist():
+        file = int(fragments.file[row])
+        lost[row] = max(told.get((file, None), 0), told.get((file, fragments.region(row)), 0))
     worst: dict[int, int] = {}
     for row in np.flatnonzero(lost).tolist():
         rank = int(fragments.rank[row])

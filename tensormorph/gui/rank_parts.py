@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,8 @@ from tensormorph.region import Region
 from tensormorph.text import listing
 
 EMPTY = "empty, as it should be"
+_MOST_COMPARED = 4_000_000
+"""Boxes times fragments up to which it is found at once who stores a part."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,11 +110,20 @@ def part_as_tensor(tensor: LogicalTensor, rank: int) -> LogicalTensor:
     )  # fmt: skip
 
 
-def writers(tensor: LogicalTensor, part: Part) -> tuple[int, ...]:
-    """Return the ranks whose files store something of a part, rising."""
-    ranks: set[int] = set()
+def rows_of(tensor: LogicalTensor, part: Part) -> list[int]:
+    """Return the fragments that store something of a part; none where that takes too long to be found at once."""
+    n_boxes = math.prod(len(runs) for runs in part.axes)
+    if n_boxes * len(tensor.fragments) > _MOST_COMPARED:
+        return []
+    rows: dict[int, None] = {}
     for _, whole in part.boxes():
-        ranks.update(tensor.fragments.rank[tensor.fragments.overlapping(whole)].tolist())
+        rows.update(dict.fromkeys(tensor.fragments.overlapping(whole).tolist()))
+    return list(rows)
+
+
+def writers(tensor: LogicalTensor, part: Part) -> tuple[int, ...]:
+    """Return the ranks whose files store something of a part, rising; none where that is not known."""
+    ranks = {int(tensor.fragments.rank[row]) for row in rows_of(tensor, part)}
     return tuple(sorted(ranks - {NO_RANK}))
 
 

@@ -164,8 +164,8 @@ class Selection(QObject):
         if self._tensor is None or (row is not None and not 0 <= row < len(self._tensor.fragments)):
             row = None
         if self._view is not None:
-            if row is not None:
-                self._look(self._local_view(row))
+            if (view := self._local_view(row)) is not None:
+                self._look(view)
             return
         element = self._element
         self._set_fragment(row)

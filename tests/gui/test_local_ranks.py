@@ -188,3 +188,12 @@ def test_a_layout_without_stored_pieces_has_no_heads(qtbot: QtBot, window_of: Op
     QTest.keyClicks(heatmap_of(window), "l")
     shows_rank(qtbot, window, 0)
     assert section.note.text() == "1 of 2"
+
+
+def test_a_part_of_very_many_boxes_is_not_searched_in_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = laid_out(sharded(VALUES, boxes(SHAPE, (4, 1))), "dp=2", StridedShard(0, 20))
+    assert RankView(tensor, 0).fragment == 0
+    monkeypatch.setattr("tensormorph.gui.rank_parts._MOST_COMPARED", 3)
+    view = RankView(tensor, 0)
+    assert (view.fragment, view.place) == (None, "rank 0 (0)")
+    assert view.read().complete

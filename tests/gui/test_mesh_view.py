@@ -257,7 +257,7 @@ def test_a_thousand_ranks_are_drawn_a_few_milliseconds_at_a_time(qtbot: QtBot, q
     picture.resize(950, 560)
     picture.show()
     best = 1.0
-    for _ in range(5):  # another process may hold the processor for a while
+    for _ in range(5):
         times = [_seconds(lambda: picture.show_ranks(ranks))]
         while not picture.ready:
             times.append(_seconds(picture._draw_some))
@@ -269,6 +269,6 @@ def test_a_thousand_ranks_are_drawn_a_few_milliseconds_at_a_time(qtbot: QtBot, q
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()  # what others take of the processor is not counted
     call()
-    return time.perf_counter() - began
+    return time.thread_time() - began
