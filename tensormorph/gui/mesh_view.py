@@ -6,10 +6,10 @@ from functools import partial
 
 from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QPainter, QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from tensormorph.gui.background import Lane
-from tensormorph.gui.badge import ProvenancePill, TitleRow
+from tensormorph.gui.badge import ElidedLabel, ProvenancePill, TitleRow
 from tensormorph.gui.hover import HoverCard, Line
 from tensormorph.gui.layout_words import (
     axis_name,
@@ -87,7 +87,8 @@ class PlacementView(QWidget):
         self._lane = Lane("ranks")
         self._asked: LogicalTensor | None = None
         self.title = TitleRow(tokens)
-        self.mesh, self.roles = PlainLabel("", "text", 12, 500), PlainLabel("", "text2", 12)
+        self.mesh = ElidedLabel(tokens, "text", ui_font(12, 500), Qt.TextElideMode.ElideRight)
+        self.roles = ElidedLabel(tokens, "text2", ui_font(12), Qt.TextElideMode.ElideRight)
         self.pill = ProvenancePill(tokens)
         self.state_mesh = QPushButton("State the mesh…")
         self.state_mesh.clicked.connect(self.stateWanted)
@@ -110,9 +111,10 @@ class PlacementView(QWidget):
         controls = QHBoxLayout()
         controls.setContentsMargins(14, 0, 14, 0)
         controls.setSpacing(10)
-        for widget in (self.mesh, self.pill, self.roles):
-            controls.addWidget(widget)
-        controls.addStretch(1)
+        self.state_mesh.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        controls.addWidget(self.mesh, 4)
+        controls.addWidget(self.pill)
+        controls.addWidget(self.roles, 1)
         controls.addWidget(self.state_mesh)
         row = QWidget()
         row.setLayout(controls)
@@ -197,8 +199,9 @@ class PlacementView(QWidget):
             self.drawn.emit()
             return
         mesh = ranks.mesh
-        self.mesh.setText(f"Mesh  {mesh_text(mesh)}" if mesh is not None else plural(len(ranks.ranks), "rank"))
-        self.roles.setText("" if mesh is None else _roles(ranks))
+        self.mesh.set_text(f"Mesh  {mesh_text(mesh)}" if mesh is not None else plural(len(ranks.ranks), "rank"))
+        self.mesh.setMaximumWidth(width_of(self.mesh.text, self.mesh.font()))  # what is left is for the roles
+        self.roles.set_text("" if mesh is None else _roles(ranks))
         provenance = mesh_provenance(checkpoint, tensor)
         self.pill.say(provenance)
         self.state_mesh.setVisible(provenance != "recorded")

@@ -68,8 +68,8 @@ def colours(image: QImage) -> set[str]:
 def test_a_rank_that_is_clicked_is_looked_at_everywhere(qtbot: QtBot, open_mesh: OpenMesh) -> None:
     window, view = open_mesh(two_by_two(), "rows")
     selection = window.selection
-    assert shown(view.mesh) == "Mesh  axis0 2 × axis1 2"
-    assert view.roles.text() == "rows axis0, columns axis1"
+    assert view.mesh.text == "Mesh  axis0 2 × axis1 2"
+    assert view.roles.text == "rows axis0, columns axis1"
     assert (view.pill.text, view.why.isVisible()) == ("inferred", False)
     assert view.picture.style_ == "card"
     assert view.picture.selected != 3
@@ -89,6 +89,17 @@ def test_a_rank_that_is_clicked_is_looked_at_everywhere(qtbot: QtBot, open_mesh:
     section.chooser.activated.emit(1)
     window.workbench.centre.show_view("Placement")
     assert view.picture.selected == 0
+
+
+def test_in_a_narrow_window_the_words_that_can_be_elided_give_way(qtbot: QtBot, open_mesh: OpenMesh) -> None:
+    window, view = open_mesh(two_by_two(), "grid")
+    assert view.mesh.width() == view.mesh.maximumWidth()
+    window.resize(window.minimumSize())
+    qtbot.waitUntil(lambda: view.mesh.width() < view.mesh.maximumWidth())
+    for widget in (view.pill, view.state_mesh):
+        assert widget.width() >= widget.sizeHint().width()
+    qtbot.waitUntil(lambda: view.picture.ready)
+    assert view.picture.style_ != "card"
 
 
 def test_keys_go_over_the_mesh_and_through_the_ranks(qtbot: QtBot, open_mesh: OpenMesh) -> None:
@@ -112,7 +123,7 @@ def test_arrows_skip_the_strips_between_blocks(qtbot: QtBot, open_mesh: OpenMesh
     window, view = open_mesh(checkpoint_of({"w": tensor}), "w")
     assert view.picture.grid is not None
     assert (view.picture.grid.n_panels, view.picture.grid.a_row) == (2, 2)
-    assert view.roles.text() == "rows dp, columns tp, blocks pp"
+    assert view.roles.text == "rows dp, columns tp, blocks pp"
     for rank in (0, 1, 4, 5):
         QTest.keyClick(view, Qt.Key.Key_Right)
         assert window.selection.view_key == ("rank", rank)
@@ -159,7 +170,7 @@ def test_empty_ranks_have_their_mark_and_word(qtbot: QtBot, open_mesh: OpenMesh)
 
 def test_two_readings_draw_no_mesh_but_the_writers(qtbot: QtBot, open_mesh: OpenMesh) -> None:
     window, view = open_mesh(two_stages(), "layers.1.w")
-    assert view.mesh.text() == "2 ranks"
+    assert view.mesh.text == "2 ranks"
     assert view.pill.text == ""
     assert shown(view.why).startswith("Two readings fit: one mesh of 4 ranks that replicates, or 2 meshes apart")
     assert shown(view.why).endswith("Drawn are the ranks that stored a part.")
