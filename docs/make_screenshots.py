@@ -36,6 +36,7 @@ class Shot:
     tensor: str
     element: tuple[int, int]
     ratios: tuple[int, ...] = (1, 2)
+    tab: str = "Heatmap"
 
 
 SHOTS = (
@@ -43,6 +44,7 @@ SHOTS = (
     Shot("workbench-dark", "demo", "dark", "model.embed_tokens.weight", (300, 49)),
     Shot("minilm", "minilm", "light", "encoder.layer.3.output.dense.weight", (99, 358), (1,)),
     Shot("shards", "tests/data/torch/dcp_2d_strided_dp2tp2/ckpt", "light", "odd7", (4, 1), (1,)),
+    Shot("placement", "tests/data/torch/dcp_3d_2x2x2/ckpt", "light", "w", (2, 1), (1,), "Placement"),
     Shot("gap", "tests/data/torch/bad_gap/ckpt", "dark", "w10", (4, 2), (1,)),
 )
 
@@ -85,6 +87,9 @@ def shoot(shot: Shot, ratio: int) -> None:
         window.resize(WIDTH, HEIGHT)
         window.show()
         open_and_choose(app, window, path, shot.tensor, shot.element)
+        if shot.tab != "Heatmap":
+            window.selection.choose_rank(3)
+            window.workbench.centre.show_view(shot.tab)
         save(settled(app, window), OUT / f"{shot.name}{'' if ratio == 1 else f'@{ratio}x'}.png")
         window.close()
 
