@@ -1,6 +1,6 @@
-"""The demo checkpoint is whole, small, really trained, and written as Hugging Face writes.
+"""The demo's checkpoints are whole, small, really trained, and written as Hugging Face and torch write.
 
-Everything is read with the safetensors library and not with our own reader: the demo is an input of the other tests.
+The safetensors set is read with the safetensors library and not with our own reader: it is an input of the other tests.
 """
 
 import csv
@@ -8,11 +8,17 @@ import json
 import math
 import pathlib
 import statistics
+import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+import tensormorph as tm
+from tensormorph.errors import ChooseCheckpointError
 
 DEMO = pathlib.Path(__file__).resolve().parents[1] / "resources" / "demo"
 LLAMA = DEMO / "llama-docstrings"
@@ -171,3 +177,169 @@ def test_embeddings_learnt_which_tokens_are_alike(tensors: dict[str, torch.Tenso
     typical = float(alike.abs().mean())
     for one, other in ((" is", " are"), (" argument", " arguments"), (" can", " will"), (" True", " False")):
         assert float(alike[words.index(one), words.index(other)]) > 2 * typical, (one, other)
+
+
+# ---------------------------------------------------------------- the sharded run
+#
+# What torch loads is the oracle here, and our own readers are what is tested: these saves are for them.
+
+RUN = DEMO / "run"
+DCP_SAVES = {"step-100": 100, "step-200": 200, "step-300-fsdp-tp": 300}
+RANKS = RUN / "step-300-ranks"
+FSDP, FSDP_TP = "dp=4", "dp=2 tp=2"
+
+
+@pytest.fixture(scope="module")
+def run_log() -> list[dict[str, str]]:
+    """The rows of the run's log."""
+    with (DEMO / "run_log.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What torch makes of each DCP save, flat: names joined by dots."""
+    result: dict[str, dict[str, Any]] = {}
+    for name in DCP_SAVES:
+        path = tmp_path_factory.mktemp("joined") / f"{name}.pt"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch: that no process group is there
+            dcp_to_torch_save(RUN / name, path)
+        result[name] = flat(torch.load(path, weights_only=False))
+    return result
+
+
+def flat(state: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested state dict with its names joined by dots."""
+    result: dict[str, Any] = {}
+    for key, value in state.items():
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return result
+
+
+def same_bits(values: Any, expected: torch.Tensor) -> bool:
+    """Whether an array of ours has the type, the shape and the bytes of a tensor of torch."""
+    array = np.asarray(values)
+    wanted = expected.numpy()
+    return (array.dtype, array.shape, array.tobytes()) == (wanted.dtype, wanted.shape, wanted.tobytes())
+
+
+def test_the_run_is_listed_and_nothing_else_is_in_it() -> None:
+    assert {path.name for path in RUN.iterdir()} == {*DCP_SAVES, RANKS.name}
+    for name in DCP_SAVES:
+        files = {path.name for path in (RUN / name).iterdir()}
+        assert files == {".metadata", *(f"__{rank}_0.distcp" for rank in range(4))}
+    assert {path.name for path in RANKS.iterdir()} == {f"rank_{rank}.pt" for rank in range(4)}
+    with pytest.raises(ChooseCheckpointError) as raised:
+        tm.open(DEMO)
+    assert list(raised.value.children) == ["llama-docstrings", *(f"run/{name}" for name in (*DCP_SAVES, RANKS.name))]
+
+
+def test_the_loss_of_the_run_falls_and_goes_on_after_the_resume(run_log: list[dict[str, str]]) -> None:
+    assert list(run_log[0]) == ["step", "mesh", "loss", "lr", "held_out_loss"]
+    trained = [(int(row["step"]), row["mesh"], float(row["loss"])) for row in run_log if row["loss"]]
+    steps = [step for step, _, _ in trained]
+    assert steps == sorted(set(steps))
+    assert [mesh for _, mesh, _ in trained] == [FSDP if step <= 200 else FSDP_TP for step in steps]
+    losses = {step: loss for step, _, loss in trained}
+    assert losses[1] == pytest.approx(math.log(266), abs=0.2), "not a fresh start"
+    assert losses[200] < losses[1] / 2
+    assert losses[201] == pytest.approx(losses[200], rel=0.1)
+    held_out = {(int(row["step"]), row["mesh"]): float(row["held_out_loss"]) for row in run_log if row["held_out_loss"]}
+    assert held_out[0, FSDP] > held_out[100, FSDP] > held_out[200, FSDP] > held_out[300, FSDP_TP]
+    assert held_out[200, FSDP_TP] == pytest.approx(held_out[200, FSDP], abs=2e-4), "not what was saved was loaded"
+
+
+def test_the_scheduler_went_on_after_the_resume(run_log: list[dict[str, str]]) -> None:
+    rates = [float(row["lr"]) for row in run_log if row["lr"] and int(row["step"]) > 20]
+    assert rates == sorted(rates, reverse=True)
+    assert max(rates) > 5 * min(rates)
+
+
+@pytest.mark.parametrize("name", DCP_SAVES)
+def test_each_dcp_save_reads_bit_for_bit_as_torch_loads_it(name: str, loaded: dict[str, dict[str, Any]]) -> None:
+    expected = {key: value for key, value in loaded[name].items() if isinstance(value, torch.Tensor)}
+    with tm.open(RUN / name) as checkpoint:
+        assert checkpoint.format == "dcp"
+        assert set(checkpoint) == set(expected)
+        assert not checkpoint.problems
+        for key, values in expected.items():
+            assert same_bits(checkpoint[key].full()[...], values), key
+
+
+@pytest.mark.parametrize(("name", "step"), DCP_SAVES.items())
+def test_each_dcp_save_is_whole_and_holds_all_that_a_resume_needs(
+    name: str, step: int, loaded: dict[str, dict[str, Any]]
+) -> None:
+    report = tm.check(RUN / name, values=True, hashes=True)
+    assert (report.complete, report.committed, report.step) == (True, True, step)
+    assert report.clean, report.problems
+    assert report.verdict in ("resumable-statistical", "resumable-exact")
+    assert loaded[name]["train.step"] == step
+    assert loaded[name]["scheduler.last_epoch"] == step
+    steps = [float(value) for key, value in loaded[name].items() if key.endswith(".step") and key.startswith("optim")]
+    assert steps == [step] * 21
+
+
+def test_the_run_learnt_between_its_saves(loaded: dict[str, dict[str, Any]]) -> None:
+    key = "model.model.layers.0.mlp.up_proj.weight"
+    first, second, last = (loaded[name][key] for name in DCP_SAVES)
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, last)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("step-100", (4,)), ("step-200", (4,)), ("step-300-fsdp-tp", (2, 2))])
+def test_the_mesh_of_a_dcp_save_is_inferred(name: str, shape: tuple[int, ...]) -> None:
+    with tm.open(RUN / name) as checkpoint:
+        for key, tensor in checkpoint.tensors.items():
+            assert tensor.layout is not None, key
+            assert (tensor.layout.mesh.shape, tensor.layout.provenance) == (shape, "inferred"), key
+
+
+def test_the_mesh_of_the_ranks_files_is_recorded_with_its_names() -> None:
+    with tm.open(RANKS) as checkpoint:
+        assert checkpoint.format == "rank_files"
+        assert not checkpoint.problems
+        for key, tensor in checkpoint.tensors.items():
+            assert tensor.layout is not None, key
+            mesh = tensor.layout.mesh
+            assert (mesh.names, mesh.shape, tensor.layout.provenance) == (("dp", "tp"), (2, 2), "recorded"), key
+
+
+def test_ranks_hold_pieces_of_different_sizes() -> None:
+    with tm.open(RUN / "step-200") as checkpoint:
+        tensor = checkpoint["model.model.embed_tokens.weight"]
+        rows = {fragment.rank: fragment.region.stop[0] - fragment.region.start[0] for fragment in tensor.fragments}
+    assert rows == {0: 67, 1: 67, 2: 67, 3: 65}
+    with tm.open(RANKS) as checkpoint:
+        tensor = checkpoint["model.layers.0.mlp.up_proj.weight"]
+        assert [tensor.local(rank).shape for rank in range(4)] == [(18, 34), (18, 34), (17, 34), (17, 34)]
+
+
+def test_the_model_joined_from_the_ranks_files_is_that_of_the_dcp_save(loaded: dict[str, dict[str, Any]]) -> None:
+    saved = loaded["step-300-fsdp-tp"]
+    expected = {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
+    with tm.open(RANKS) as ranks, tm.open(RUN / "step-300-fsdp-tp") as dcp:
+        assert set(ranks) == set(expected)
+        for key, values in expected.items():
+            assert same_bits(ranks[key].full()[...], values), key
+            assert same_bits(dcp[f"model.{key}"].full()[...], values), key
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_each_ranks_file_holds_what_the_placements_give_that_rank(
+    rank: int, loaded: dict[str, dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """torch cuts over `tp` first and what is left over `dp`, always along the first axis."""
+    dp, tp = divmod(rank, 2)
+    caplog.set_level("ERROR")  # torch warns of each mesh that is loaded without a process group
+    parts = torch.load(RANKS / f"rank_{rank}.pt", weights_only=False)
+    assert len(parts) == 21
+    with tm.open(RANKS) as ranks:
+        for key, part in parts.items():
+            whole = loaded["step-300-fsdp-tp"][f"model.{key}"]
+            of_tp = part.placements[1]
+            expected = whole.chunk(2, dim=of_tp.dim)[tp] if of_tp.is_shard() else whole
+            expected = expected.chunk(2)[dp]
+            assert torch.equal(part.to_local(), expected), key
+            assert same_bits(ranks[key].local(rank)[...], expected.contiguous()), key
