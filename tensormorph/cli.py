@@ -126,7 +126,7 @@ def _tell(error: TensormorphError, as_json: bool) -> None:
 
 @_program.command()
 def demo() -> int:
-    """Open the window on the checkpoint that comes with the program.
+    """Open the window on the checkpoints that come with the program, to choose one.
 
     \b
     Example:

@@ -52,7 +52,9 @@ def check_display() -> None:
 
 
 def run(paths: Sequence[str | os.PathLike[str]], *, demo: bool = False) -> int:
-    """Show the window on a path, on the demo, or on the start page; return the process's status when it closes.
+    """Show the window on a path, on the list of the demo's checkpoints, or on the start page.
+
+    Returns the process's status when the window closes.
 
     Raises
     ------

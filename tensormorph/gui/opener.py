@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from tensormorph.errors import ChooseCheckpointError
 from tensormorph.gui.opening import Failed, Opened, OpenFunction, Opening, open_with_readers
 from tensormorph.gui.pages import OpeningPage
 from tensormorph.gui.tasks import Task, TaskTable
@@ -84,5 +85,5 @@ class Opener(QObject):
             self._end(opening, "done")
             self.opened.emit(outcome)
         else:
-            self._end(opening, "failed")
+            self._end(opening, "done" if isinstance(outcome.error, ChooseCheckpointError) else "failed")
             self.failed.emit(outcome)

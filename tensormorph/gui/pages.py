@@ -30,6 +30,7 @@ from tensormorph.errors import (
     UnknownFormatError,
 )
 from tensormorph.gui.painting import draw_text, fill_round
+from tensormorph.gui.session import words_below
 from tensormorph.gui.states import PlainLabel, StatePanel, breakable
 from tensormorph.gui.theme import Tokens, ui_font
 from tensormorph.text import count, plural, printable
@@ -239,7 +240,11 @@ class FailurePage(StatePanel):
         self.choices.show_choices((), selectable=False)
         error, name = failed.error, printable(os.path.basename(failed.path.rstrip("/")) or failed.path, 80)
         if isinstance(error, ChooseCheckpointError):
-            children = [Choice(printable(child, 200), "", child) for child in error.children]
+            told_of = words_below(failed.path)
+            children = [
+                Choice(printable(child, 200), told_of.get(child.replace(os.sep, "/"), ""), child)
+                for child in error.children
+            ]
             self._show("layers", f"{name} holds {plural(len(children), 'checkpoint')}", printable(failed.path),
                        "Open the chosen one", self.choices.choose_current)  # fmt: skip
             self.choices.show_choices(children, selectable=True)

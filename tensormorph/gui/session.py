@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
     from tensormorph.gui.opening import Opened
     from tensormorph.model import Checkpoint, LogicalTensor
 
-DEMO = "demo/llama-docstrings"
+DEMO = "demo"
+DEMO_WORDS: Mapping[str, str] = {
+    "llama-docstrings": "A small language model: four safetensors shards with an index",
+    "run/step-100": "A run on four ranks with FSDP2: torch DCP with optimizer, scheduler and position",
+    "run/step-200": "The same run, 100 steps on",
+    "run/step-300-fsdp-tp": "Resumed on 2 × 2 ranks, FSDP2 and tensor parallel: torch DCP",
+    "run/step-300-ranks": "The model of that moment: one torch file a rank, with DTensors",
+}
+"""What each checkpoint of the demo's folder is, by its path in it."""
 
 
 def display_name(path: Path) -> str:
@@ -34,11 +43,17 @@ def n_tensors(checkpoint: Checkpoint) -> int:
 
 
 def demo_path() -> str | None:
-    """Return where the demo is, or None if it did not come with the program."""
+    """Return the folder of the demo's checkpoints, or None if it did not come with the program."""
     try:
         return str(resource(DEMO))
     except FileNotFoundError:
         return None
+
+
+def words_below(path: str) -> Mapping[str, str]:
+    """Return what is known beforehand of the checkpoints in a folder, by their paths in it: of the demo's only."""
+    demo = demo_path()
+    return DEMO_WORDS if demo is not None and os.path.normpath(path) == os.path.normpath(demo) else {}
 
 
 def version_text() -> str:

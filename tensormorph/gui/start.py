@@ -201,7 +201,7 @@ class StartPage(QWidget):
         self.card.buttons.addWidget(self.open_folder)
         self.card.buttons.addWidget(self.open_file)
         self.card.buttons.addStretch(1)
-        words = "A small transformer, trained on the docstrings of Python"
+        words = "A small transformer, and saves of a sharded run"
         self.demo = _BigAction("play", "Open the demo", words, tokens)
         self._heading = PlainLabel("Recent", "text", 13, 600)
         self.clear = tool_button("Clear list")

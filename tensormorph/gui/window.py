@@ -292,7 +292,7 @@ class MainWindow(QMainWindow):
             self.open_path(path)
 
     def open_demo(self) -> None:
-        """Open the checkpoint that comes with the program."""
+        """Offer the checkpoints that come with the program."""
         if path := demo_path():
             self.open_path(path)
 

@@ -18,9 +18,9 @@ from pytestqt.qtbot import QtBot
 
 import tensormorph as tm
 from tensormorph.columns import TensorKey
-from tensormorph.errors import Problem, UsageError
+from tensormorph.errors import ChooseCheckpointError, Problem, UsageError
 from tensormorph.gui import app
-from tensormorph.gui.session import DEMO
+from tensormorph.gui.session import DEMO, DEMO_WORDS
 from tensormorph.gui.settings import Recent, Settings
 from tensormorph.gui.theme import DARK, LIGHT
 from tensormorph.gui.window import MainWindow
@@ -35,10 +35,31 @@ CTRL = Qt.KeyboardModifier.ControlModifier
 # ---------------------------------------------------------------- ways to open
 
 
+def open_demo(qtbot: QtBot, window: MainWindow, name: str = "llama-docstrings") -> None:
+    """Open one of the demo's checkpoints with a click on its line."""
+    with qtbot.waitSignal(window.opener.failed, timeout=20_000):
+        window.open_demo()
+    choices = window.failure_page.choices
+    row = [choice.title for choice in choices.choices].index(name)
+    choices.scrollTo(choices.model().index(row, 0))
+    place = choices.visualRect(choices.model().index(row, 0)).center()
+    with qtbot.waitSignal(window.opener.opened, timeout=20_000):
+        QTest.mouseClick(choices.viewport(), Qt.MouseButton.LeftButton, pos=place)
+
+
 def test_the_demo_opens_and_all_panels_know_it(qtbot: QtBot, make_window: MakeWindow) -> None:
     window = make_window()
-    with qtbot.waitSignal(window.opener.opened, timeout=20_000):
+    with qtbot.waitSignal(window.opener.failed, timeout=20_000):
         QTest.mouseClick(window.start_page.demo, Qt.MouseButton.LeftButton)
+    page = window.failure_page
+    assert window.pages.currentWidget() is page
+    assert page.title.text() == "demo holds 5 checkpoints"
+    assert {choice.title: choice.detail for choice in page.choices.choices} == DEMO_WORDS
+    assert all(DEMO_WORDS.values())
+    focus = QApplication.focusWidget()
+    assert focus is page.choices
+    with qtbot.waitSignal(window.opener.opened, timeout=20_000):
+        QTest.keyClick(focus, Qt.Key.Key_Return)
     assert window.pages.currentWidget() is window.workbench
     checkpoint = window.selection.checkpoint
     assert checkpoint is not None
@@ -429,6 +450,39 @@ def test_the_demo_is_where_the_window_looks_for_it() -> None:
     assert resource(DEMO).is_dir()
 
 
+@pytest.mark.parametrize(("name", "title", "tensors"), [
+    ("run/step-100", "run / step-100", 85), ("run/step-200", "run / step-200", 85),
+    ("run/step-300-fsdp-tp", "run / step-300-fsdp-tp", 85), ("run/step-300-ranks", "run / step-300-ranks", 21),
+])  # fmt: skip
+def test_the_demos_sharded_saves_open_with_a_click(
+    qtbot: QtBot, make_window: MakeWindow, name: str, title: str, tensors: int
+) -> None:
+    window = make_window()
+    open_demo(qtbot, window, name)
+    assert window.workbench.outliner.header.title == title
+    assert f"{tensors} tensors" in window.status.facts.text()
+    assert window.workbench.bottom.table.problems.counts() == {"error": 0, "warning": 0, "info": 0}
+
+
+def test_the_list_is_there_again_while_a_checkpoint_of_the_demo_is_open(qtbot: QtBot, make_window: MakeWindow) -> None:
+    window = make_window()
+    open_demo(qtbot, window)
+    open_demo(qtbot, window, "run/step-200")
+    assert window.workbench.outliner.header.title == "run / step-200"
+
+
+def test_a_folder_that_is_not_the_demo_has_no_words_of_it(
+    qtbot: QtBot, make_window: MakeWindow, tmp_path: Path
+) -> None:
+    def open_(path: str, reader: str | None, report: object) -> Checkpoint:
+        raise ChooseCheckpointError(path, list(DEMO_WORDS))
+
+    window = make_window(open_)
+    with qtbot.waitSignal(window.opener.failed):
+        window.open_path(str(tmp_path))
+    assert {choice.detail for choice in window.failure_page.choices.choices} == {""}
+
+
 def test_the_start_page_shows_before_numpy_and_the_readers_are_imported(tmp_path: Path) -> None:
     program = """
 import sys
@@ -479,8 +533,7 @@ def test_building_the_panels_shows_no_window_beside_the_window(qtbot: QtBot, mak
     assert app is not None
     app.installEventFilter(watch)
     window.prepare()
-    window.open_demo()
-    qtbot.waitUntil(lambda: window.opened is not None, timeout=20_000)
+    open_demo(qtbot, window)
     window.selection.choose("model.norm.weight")
     QTest.qWait(50)
     app.removeEventFilter(watch)
@@ -489,9 +542,8 @@ def test_building_the_panels_shows_no_window_beside_the_window(qtbot: QtBot, mak
 
 def test_an_alias_is_no_further_tensor(qtbot: QtBot, make_window: MakeWindow) -> None:
     window = make_window()
-    window.open_demo()
-    qtbot.waitUntil(lambda: window.opened is not None, timeout=20_000)
-    with tm.open(resource(DEMO)) as checkpoint:
+    open_demo(qtbot, window)
+    with tm.open(resource(DEMO) / "llama-docstrings") as checkpoint:
         assert set(checkpoint.aliases) == {"lm_head.weight"}
         said = f"{len(checkpoint)} tensors"
     assert said == "47 tensors"
