@@ -18,6 +18,10 @@ WHOLE_FROM = 8
 """From this many pixels on, an element takes a whole number of them."""
 LARGEST = 256
 """Most device pixels an element takes."""
+MARK_FROM = 8
+"""Logical pixels of a cell from which the marks of NaN and the infinities are drawn in it."""
+NUMBER_FROM = (36, 18)
+"""Logical pixels to the right and down from which a cell shows its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +210,14 @@ class Camera:
         bottom = max(top + 1, self.down.place(row + 1) if self.down.tile > TILE else top + 1)
         end = max(left + 1, self.right.place(col + 1) if self.right.tile > TILE else left + 1)
         return (top + self.down.origin, bottom + self.down.origin, left + self.right.origin, end + self.right.origin)
+
+
+def shows_marks(camera: Camera) -> bool:
+    """Whether cells are large enough for the marks of NaN and infinities."""
+    least = MARK_FROM * camera.ratio
+    return camera.down.scale >= least and camera.right.scale >= least
+
+
+def shows_numbers(camera: Camera) -> bool:
+    """Whether cells are large enough for their numbers."""
+    return camera.right.scale >= NUMBER_FROM[0] * camera.ratio and camera.down.scale >= NUMBER_FROM[1] * camera.ratio

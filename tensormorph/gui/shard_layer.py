@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from PySide6.QtCore import QLine, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen
 
-from tensormorph.gui.camera import Camera, Lens
+from tensormorph.gui.camera import Camera, Lens, shows_numbers
 from tensormorph.gui.shards import Box, Ints, Shards
 from tensormorph.gui.theme import Tokens, ui_font
 
@@ -16,6 +17,8 @@ LEAST = 4
 """Logical pixels of a rectangle from which on its borders are drawn."""
 HALO_FROM = 12
 """Logical pixels of a rectangle from which on its borders have a halo: it hides what lies under it."""
+_NUMBER_HIGH = 14
+"""Logical pixels that the number in a cell takes."""
 MOST_BOXES, MOST_LINES, MOST_CHIPS = 20_000, 3000, 200
 """More of them in sight are not legible, and none is drawn."""
 _MOST_LOST = 100
@@ -279,6 +282,12 @@ def _chips(
     high = np.minimum(down[1], camera.down.pixels) - top
     wide = np.minimum(across[1], camera.right.pixels) - left
     chip_high = round(16 * ratio)
+    inset = round(4 * ratio)
+    if shows_numbers(camera):
+        # The number of a fragment's first cell stands in the cell's middle: the chip fits above it, or is left out.
+        inset = min(inset, math.floor((camera.down.scale - _NUMBER_HIGH * ratio) / 2) - chip_high)
+        if inset < 0:
+            return ()
     shortest = metrics.horizontalAdvance("rank 0") + round(2 * _PAD * ratio)
     roomy = np.flatnonzero((high >= chip_high + 8 * ratio) & (wide >= shortest + 8 * ratio))
     if len(roomy) > MOST_CHIPS:
@@ -289,7 +298,7 @@ def _chips(
         text = shards.owner(box)
         chip_wide = metrics.horizontalAdvance(text) + round(2 * _PAD * ratio)
         if chip_wide + 8 * ratio <= wide[i]:
-            rect = QRect(int(left[i]) + round(4 * ratio), int(top[i]) + round(4 * ratio), chip_wide, chip_high)
+            rect = QRect(int(left[i]) + round(4 * ratio), int(top[i]) + inset, chip_wide, chip_high)
             labels.append(Label(text, rect, int(shards.tints[box]), box == chosen))
     return tuple(labels)
 

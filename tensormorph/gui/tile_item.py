@@ -10,17 +10,13 @@ from PySide6.QtCore import QLine, QPoint, QRect, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QImage, QPainter, QPen, QPixmap, QRegion, QTransform
 from PySide6.QtWidgets import QGraphicsObject, QStyleOptionGraphicsItem, QWidget
 
-from tensormorph.gui.camera import Camera, Lens
+from tensormorph.gui.camera import Camera, Lens, shows_numbers
 from tensormorph.gui.jobs import Boxes, CellsResult, Drawn
 from tensormorph.gui.shard_layer import ShardLayer
 from tensormorph.gui.theme import DARK, LIGHT, Tokens, mono_font
 from tensormorph.picture import Pixels
 from tensormorph.pyramid import TILE, LevelOfDetail, TileKey
 
-MARK_FROM = 8
-"""Logical pixels of a cell from which the marks of NaN and the infinities are drawn in it."""
-NUMBER_FROM = (36, 18)
-"""Logical pixels to the right and down from which a cell shows its number."""
 _MOST_BEHIND = 96
 _HATCH = 6
 
@@ -288,17 +284,6 @@ class TileItem(QGraphicsObject):
         for k in range(width + 1):
             painter.setPen(QColor(self._tokens.canvas if k == width else colour))
             painter.drawRect(rect.adjusted(-k, -k, k - 1, k - 1))
-
-
-def shows_marks(camera: Camera) -> bool:
-    """Whether cells are large enough for the marks of NaN and infinities."""
-    least = MARK_FROM * camera.ratio
-    return camera.down.scale >= least and camera.right.scale >= least
-
-
-def shows_numbers(camera: Camera) -> bool:
-    """Whether cells are large enough for their numbers."""
-    return camera.right.scale >= NUMBER_FROM[0] * camera.ratio and camera.down.scale >= NUMBER_FROM[1] * camera.ratio
 
 
 def _coarseness(key: TileKey) -> tuple[int, int]:

@@ -9,12 +9,11 @@ from PySide6.QtCore import QObject, Signal
 
 from tensormorph.errors import Problem
 from tensormorph.gui.badge import Exactness
-from tensormorph.gui.camera import Camera
+from tensormorph.gui.camera import Camera, shows_marks, shows_numbers
 from tensormorph.gui.jobs import CellsRequest, CellsResult, ElementResult, SurveyResult, TileResult, View
 from tensormorph.gui.loader import Loader
 from tensormorph.gui.picture_box import PictureBox
 from tensormorph.gui.settings import COSTLY_BYTES
-from tensormorph.gui.tile_item import shows_marks, shows_numbers
 from tensormorph.picture import MAGNITUDES, Paint, Range, Reduction, levels
 from tensormorph.pyramid import EXACT_BYTES, LevelOfDetail, Plane, Span, TileKey, keys, sampling
 from tensormorph.region import Region

@@ -21,11 +21,11 @@ from tensormorph.columns import TensorKey
 from tensormorph.dtypes import encoding, text
 from tensormorph.errors import Problem, ReadError
 from tensormorph.gui import theme, viewer
+from tensormorph.gui.camera import MARK_FROM
 from tensormorph.gui.heatmap import HeatmapView
 from tensormorph.gui.hover import deviation_text, value_text
 from tensormorph.gui.jobs import ElementResult, TileResult
 from tensormorph.gui.selection import Selection
-from tensormorph.gui.tile_item import MARK_FROM
 from tensormorph.model import LogicalTensor, UnreadableTensor
 from tensormorph.picture import Paint, pixel, shade
 from tensormorph.pyramid import Plane

@@ -299,6 +299,17 @@ def test_what_is_drawn_of_many_fragments_is_bounded(qapp: QApplication, side: in
     assert len(drawn.labels) <= MOST_CHIPS
 
 
+@pytest.mark.parametrize("scale", [30, 44, 46, 47, 54, 80, 200])
+def test_a_chip_never_covers_the_number_of_a_cell(qapp: QApplication, scale: int) -> None:
+    """Where cells show their numbers, the owner stands above the first one, or not at all."""
+    tensor = grid_of(2, 3)
+    camera = Camera(Lens.at_scale(6, 1200, scale), Lens.at_scale(6, 1400, max(scale, 80)), 1.0)
+    drawn = layer_of(shards_of(tensor, Plane.of(tensor))).marks(camera)
+    assert bool(drawn.labels) == (scale >= 46)
+    for label in drawn.labels:
+        assert label.rect.bottom() < (label.rect.top() // scale) * scale + (scale - 14) / 2
+
+
 def test_fragments_too_small_to_see_have_no_borders_and_small_ones_thin_ones(qapp: QApplication) -> None:
     tensor = grid_of(100, 10)
     shards = shards_of(tensor, Plane.of(tensor))
